@@ -2,7 +2,7 @@
 //!
 //! The folder is the rule: `crates/FLOOR/ROOM`. Sideways is allowed in words, parts, reach and
 //! programs, where cargo itself refuses cycles; what lies in `checks` may look at everything; xtask
-//! is outside.
+//! is outside. Tests of a core room may plug it into another one, as programs do.
 
 use super::Findings;
 use anyhow::{Context, Result};
@@ -13,6 +13,8 @@ use std::path::Path;
 const FLOORS: &[&str] = &["words", "parts", "reach", "core", "doors", "programs", "checks"];
 /// Where a room may depend on its neighbours.
 const SIDEWAYS: &[&str] = &["words", "parts", "reach", "programs", "checks"];
+/// Where its tests may.
+const SIDEWAYS_IN_TESTS: &[&str] = &["core"];
 /// All that a door may see, beside the words.
 const SEEN_BY_DOORS: &[&str] =
     &["core/client", "parts/auth", "parts/keep", "parts/world", "parts/telemetry"];
@@ -20,6 +22,8 @@ const SEEN_BY_DOORS: &[&str] =
 const UNKNOWN: &[(&str, &str)] = &[
     ("core/meta", "parts/net"),
     ("core/meta", "parts/blob"),
+    ("core/tend", "parts/net"),
+    ("core/tend", "parts/blob"),
     ("core/data", "parts/net"),
     ("core/data", "parts/kv"),
     ("core/client", "parts/kv"),
@@ -35,7 +39,13 @@ const NOT_FOR_WORDS: &[&str] = &["tokio", "async-trait", "hyper", "redb", "rusti
 struct Room {
     /// `floor/room`.
     place: String,
-    dependencies: Vec<String>,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(PartialEq, Eq, Debug)]
+struct Dependency {
+    name: String,
+    is_for_tests: bool,
 }
 
 pub fn look(root: &Path, findings: &mut Findings) -> Result<()> {
@@ -76,25 +86,26 @@ fn read(folder: &Path, floor: &str) -> Result<(String, Room)> {
 }
 
 /// Of every kind, those for one platform only included.
-fn dependencies(manifest: &toml::Table) -> Vec<String> {
-    let mut names = Vec::new();
+fn dependencies(manifest: &toml::Table) -> Vec<Dependency> {
+    let mut found = Vec::new();
     for (key, value) in manifest {
         let Some(table) = value.as_table() else { continue };
         if key.ends_with("dependencies") {
-            names.extend(table.keys().cloned());
+            let is_for_tests = key == "dev-dependencies";
+            found.extend(table.keys().map(|name| Dependency { name: name.clone(), is_for_tests }));
         } else if key == "target" {
-            names
+            found
                 .extend(table.values().filter_map(|value| value.as_table()).flat_map(dependencies));
         }
     }
-    names
+    found
 }
 
 fn judge(rooms: &BTreeMap<String, Room>, findings: &mut Findings) {
     for room in rooms.values() {
-        for name in &room.dependencies {
+        for Dependency { name, is_for_tests } in &room.dependencies {
             let fault = match rooms.get(name) {
-                Some(below) => fault(&room.place, &below.place),
+                Some(below) => fault(&room.place, &below.place, *is_for_tests),
                 None if room.place.starts_with("words/")
                     && NOT_FOR_WORDS.contains(&name.as_str()) =>
                 {
@@ -110,15 +121,17 @@ fn judge(rooms: &BTreeMap<String, Room>, findings: &mut Findings) {
 }
 
 /// Why `from` may not depend on `to`, if so. Both are `floor/room`.
-fn fault(from: &str, to: &str) -> Option<&'static str> {
+fn fault(from: &str, to: &str, is_for_tests: bool) -> Option<&'static str> {
     let floor_of = |place: &str| place.split('/').next().unwrap_or_default().to_owned();
     let height = |floor: &str| FLOORS.iter().position(|known| *known == floor);
     let (above, below) = (floor_of(from), floor_of(to));
+    let is_sideways = SIDEWAYS.contains(&above.as_str())
+        || is_for_tests && SIDEWAYS_IN_TESTS.contains(&above.as_str());
     if UNKNOWN.contains(&(from, to)) {
         Some("ARCHITECTURE.md says it does not know that room")
     } else if height(&above) < height(&below) {
         Some("arrows point down only")
-    } else if above == below && !SIDEWAYS.contains(&above.as_str()) {
+    } else if above == below && !is_sideways {
         Some("rooms of this floor do not see each other")
     } else if above == "doors" && below != "words" && !SEEN_BY_DOORS.contains(&to) {
         Some("a door sees client, auth, keep, world, telemetry and words only")
@@ -130,6 +143,10 @@ fn fault(from: &str, to: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn fault(from: &str, to: &str) -> Option<&'static str> {
+        super::fault(from, to, false)
+    }
 
     #[test]
     fn arrows_point_down_only() {
@@ -170,9 +187,20 @@ mod tests {
     }
 
     #[test]
+    fn tests_of_core_rooms_may_plug_them_together() {
+        assert!(fault("core/tend", "core/meta").is_some());
+        assert_eq!(super::fault("core/tend", "core/meta", true), None);
+        assert!(super::fault("core/meta", "programs/tieline", true).is_some());
+        assert!(super::fault("doors/fuse", "doors/admin", true).is_some());
+        assert!(super::fault("core/tend", "parts/blob", true).is_some());
+    }
+
+    #[test]
     fn dependencies_of_every_kind_count() {
         let manifest = "[dependencies]\na = '1'\n[dev-dependencies]\nb = '1'\n\
             [target.'cfg(unix)'.dependencies]\nc = '1'\n[features]\nd = []\n";
-        assert_eq!(dependencies(&toml::from_str(manifest).unwrap()), ["a", "b", "c"]);
+        let found = dependencies(&toml::from_str(manifest).unwrap());
+        let found: Vec<_> = found.iter().map(|one| (one.name.as_str(), one.is_for_tests)).collect();
+        assert_eq!(found, [("a", false), ("b", true), ("c", false)]);
     }
 }

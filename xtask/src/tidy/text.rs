@@ -1,5 +1,5 @@
 //! What each source file looks like: a story at its head, lines and files of a readable length,
-//! words that say something.
+//! words that say something, and methods of what is large only where they belong.
 
 use super::Findings;
 use anyhow::Result;
@@ -14,6 +14,10 @@ const TESTS_WARN: usize = 150;
 const EMPTY_NAMES: &[&str] = &["utils", "util", "common", "misc", "helpers", "manager", "mod"];
 /// Assembled here, so that this file may pass its own law.
 const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+
+/// Types that see all of their room: only these modules have methods of them. What needs less is
+/// a table or a function of its own, which can be read and tried without them.
+const WHOLES: &[(&str, &str, &str)] = &[("crates/core/meta/src/", "Mdt", "mdt")];
 
 pub fn look(root: &Path, findings: &mut Findings) -> Result<()> {
     let mut files = Vec::new();
@@ -41,10 +45,26 @@ fn judge(name: &str, text: &str, findings: &mut Findings) {
             findings.failures.push(format!("{name}: `{part}` says nothing: name what is inside"));
         }
     }
+    judge_wholes(name, text, findings);
     judge_lines(name, text, findings);
     judge_length(name, text, findings);
     for line in selects_without_bias(text) {
         findings.failures.push(format!("{name}:{line}: `select!` without `biased` breaks replay"));
+    }
+}
+
+fn judge_wholes(name: &str, text: &str, findings: &mut Findings) {
+    for (room, whole, module) in WHOLES {
+        let Some(file) = name.strip_prefix(room) else { continue };
+        let is_there = file.strip_prefix(module).is_some_and(|rest| rest.starts_with(['.', '/']));
+        let (own, of_trait) = (format!("impl {whole} "), format!(" for {whole} "));
+        let is_method = |line: &str| {
+            line.starts_with(&own) || line.starts_with("impl") && line.contains(&of_trait)
+        };
+        for (_, number) in text.lines().zip(1..).filter(|(line, _)| !is_there && is_method(line)) {
+            let text = format!("{name}:{number}: methods of {whole} stand in {module}/");
+            findings.failures.push(format!("{text}: what needs less of it is no method"));
+        }
     }
 }
 
@@ -92,6 +112,22 @@ fn selects_without_bias(text: &str) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn methods_of_the_whole_stand_in_its_module() {
+        let failures = |name: &str, text: &str| {
+            let mut findings = Findings::default();
+            judge_wholes(name, text, &mut findings);
+            findings.failures.len()
+        };
+        let text = "impl Mdt {\n}\nimpl Display for Mdt {\n}\nimpl MdtTable {\n}\n";
+        assert_eq!(failures("crates/core/meta/src/leases.rs", text), 2);
+        assert_eq!(failures("crates/core/meta/src/mdts.rs", text), 2);
+        for there in ["mdt.rs", "mdt/quotas/home.rs"] {
+            assert_eq!(failures(&format!("crates/core/meta/src/{there}"), text), 0);
+        }
+        assert_eq!(failures("crates/core/tend/src/lib.rs", text), 0);
+    }
 
     fn failures(name: &str, text: &str) -> usize {
         let mut findings = Findings::default();

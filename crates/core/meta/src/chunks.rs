@@ -13,7 +13,7 @@ use tieline_format::mdt::{Chunk, Freed, Inode, StoredContent, StoredExtent, key}
 use tieline_kv::{Key, Range, Value};
 use tieline_ranges::stored::{self, Edit, Extents, Piece};
 use tieline_types::checksum::BLOCK;
-use tieline_types::{ChunkId, ChunkRef, Content, Extent, FileId, Layout, ObjectName, Place, Time};
+use tieline_types::{ChunkId, ChunkRef, Content, Extent, FileId, Layout, ObjectName, Place};
 use tieline_wire::meta::ExtentPage;
 
 /// Extents (or attributes) of a removed file that are deleted with its last name; more are left to
@@ -385,7 +385,7 @@ async fn write(
         record.references = u32::try_from(references).map_err(full)?;
         counted.push((chunk, record));
     }
-    let now_ms = millis(view.freed_at.unwrap_or(view.scene.now));
+    let now_ms = view.freed_at.unwrap_or(view.scene.now).millis();
     for (chunk, record) in counted {
         if record.references == 0 {
             let (length, places) = (record.length, record.places.clone());
@@ -455,9 +455,4 @@ fn check_new(id: ChunkId, new: &Chunk) -> Result<()> {
 
 fn is_external(place: &Place) -> bool {
     matches!(place.object, ObjectName::External { .. })
-}
-
-/// Milliseconds since 1970, as keys of freed chunks count.
-pub fn millis(time: Time) -> u64 {
-    (time.seconds.max(0) as u64) * 1000 + u64::from(time.nanos / 1_000_000)
 }

@@ -1,26 +1,24 @@
 //! A whole MDT in memory for tests: two sites with four OSTs, clients that answer recalls as told.
 
-use crate::{Asker, LimitsKeeper, Mdt, ObjectMender, Objects, Parts, Recaller, Settings};
-use bytes::Bytes;
+use crate::{Asker, CopyMender, LimitsKeeper, Mdt, Parts, Recaller, Settings};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_auth::{MapCell, MapSigner};
 use tieline_format::map::{FederationMap, Junction, Mdt as MdtInMap, Ost, Pool, Security};
+use tieline_format::mdt::NO_SESSION;
 use tieline_kv::{MemoryStore, Store};
+use tieline_types::background::Change;
 use tieline_types::{
-    Attributes, Caller, ChunkId, ChunkRef, ClientId, Content, Digest, ErrorKind, Extent, FileId,
+    Attributes, Caller, ChunkId, ChunkRef, ClientId, Content, ErrorKind, Extent, FileId,
     FlavorRules, Gid, Grant, LostLock, MdtIndex, Mode, Name, ObjectName, OstIndex, Place,
     RequestNumber, SessionId, SetTime, Uid, Version,
 };
-use tieline_wire::data::{
-    ForeignName, ListObjects, ListObjectsReply, ObjectOwner, OstState, ReadObject, ReadObjectReply,
-    StatObject, StatObjectReply,
-};
+use tieline_wire::data::OstState;
 use tieline_wire::locks::Lock;
 use tieline_wire::meta::*;
-use tieline_wire::mirrors::{FetchChunk, FetchChunkReply, VerifyObject, VerifyObjectReply};
+use tieline_wire::mirrors::Trouble;
 use tieline_wire::notice::Recall;
 use tieline_wire::quotas::{QuotaNews, QuotaNewsReply, QuotaShares, QuotaSharesReply};
 use tieline_wire::{Call, Failure, NoticeAnswer, Request};
@@ -168,170 +166,16 @@ impl Recaller for Clients {
     }
 }
 
-/// The objects at all OSTs: what is there, and what was deleted.
-#[derive(Default)]
-pub struct Remover {
-    pub removed: Mutex<Vec<(OstIndex, ChunkId)>>,
-    pub down: Mutex<BTreeSet<OstIndex>>,
-    pub there: Mutex<BTreeMap<(OstIndex, ChunkId), Vec<u8>>>,
-    /// Objects whose byte at this offset is damaged.
-    pub damaged: Mutex<BTreeMap<(OstIndex, ChunkId), usize>>,
-    pub unreadable: Mutex<BTreeSet<ChunkId>>,
-    pub foreign: Mutex<BTreeMap<OstIndex, Vec<ForeignName>>>,
-    /// How long a look at an object takes, and how many there were.
-    pub pace: Mutex<Duration>,
-    pub looks: AtomicUsize,
-}
-
-impl Remover {
-    pub fn put(&self, ost: u16, chunk: ChunkId, bytes: &[u8]) {
-        self.there.lock().unwrap().insert((OstIndex(ost), chunk), bytes.to_vec());
-    }
-
-    fn check(&self, ost: OstIndex) -> Result<(), Failure> {
-        match self.down.lock().unwrap().contains(&ost) {
-            true => Err(Failure::new(ErrorKind::Unreachable, "down")),
-            false => Ok(()),
-        }
-    }
-
-    fn bytes(&self, ost: OstIndex, chunk: ChunkId) -> Result<Vec<u8>, Failure> {
-        self.check(ost)?;
-        if self.unreadable.lock().unwrap().contains(&chunk) {
-            return Err(Failure::new(ErrorKind::StorageFault, "Is a directory"));
-        }
-        let bytes = self.there.lock().unwrap().get(&(ost, chunk)).cloned();
-        bytes.ok_or_else(|| Failure::new(ErrorKind::Gone, "not there"))
-    }
-}
-
-#[async_trait::async_trait]
-impl Objects for Remover {
-    async fn remove(&self, ost: OstIndex, chunks: Vec<ChunkId>) -> Result<(), Failure> {
-        self.check(ost)?;
-        let mut there = self.there.lock().unwrap();
-        chunks.iter().for_each(|chunk| drop(there.remove(&(ost, *chunk))));
-        self.removed.lock().unwrap().extend(chunks.into_iter().map(|chunk| (ost, chunk)));
-        Ok(())
-    }
-
-    async fn list(&self, message: ListObjects) -> Result<ListObjectsReply, Failure> {
-        self.check(message.ost)?;
-        let there = self.there.lock().unwrap();
-        let here = there.keys().filter(|(ost, _)| *ost == message.ost).map(|(_, chunk)| *chunk);
-        let behind = here.filter(|chunk| message.after.is_none_or(|after| *chunk > after));
-        let chunks: Vec<ChunkId> = behind.take(message.limit as usize).collect();
-        let is_end = chunks.len() < message.limit as usize;
-        let foreign = self.foreign.lock().unwrap().get(&message.ost).cloned();
-        let foreign = foreign.filter(|_| message.after.is_none());
-        Ok(ListObjectsReply { chunks, is_end, foreign })
-    }
-
-    async fn stat(&self, message: StatObject) -> Result<StatObjectReply, Failure> {
-        self.looks.fetch_add(1, Ordering::Relaxed);
-        let pace = *self.pace.lock().unwrap();
-        tokio::time::sleep(pace).await;
-        let bytes = self.bytes(message.ost, message.chunk)?;
-        let (file, offset, version, path) = (FileId(0), 0, Version(0), vec![]);
-        let owner = ObjectOwner { file, offset, version, path };
-        Ok(StatObjectReply { length: bytes.len() as u64, owner, check: 0 })
-    }
-
-    async fn read(&self, message: ReadObject) -> Result<(ReadObjectReply, Bytes), Failure> {
-        let ObjectName::Chunk(chunk) = message.object else { panic!("only chunks are read") };
-        let mut bytes = self.bytes(message.ost, chunk)?;
-        let object_length = bytes.len() as u64;
-        let checks = tieline_types::checksum::block_checks(&bytes);
-        if let Some(&at) = self.damaged.lock().unwrap().get(&(message.ost, chunk)) {
-            bytes[at] ^= 1;
-        }
-        Ok((ReadObjectReply { offset: 0, checks, object_length }, bytes.into()))
-    }
-}
-
-/// OSTs with copies, some of them bad. An adopted file's bytes are the digest that it has now.
-#[derive(Default)]
-pub struct Mender {
-    pub adopted: Mutex<BTreeMap<String, Digest>>,
-    pub held: Mutex<BTreeSet<(OstIndex, ChunkId)>>,
-    pub bad: Mutex<BTreeSet<(OstIndex, ChunkId)>>,
-    /// Chunks whose bad copies are damaged in different blocks.
-    pub scattered: Mutex<BTreeSet<ChunkId>>,
-    pub down: Mutex<BTreeSet<OstIndex>>,
-    pub fetches: Mutex<Vec<FetchChunk>>,
-    /// How many copies were verified.
-    pub looks: AtomicUsize,
-}
-
-impl Mender {
-    fn check_up(&self, ost: OstIndex) -> Result<(), Failure> {
-        match self.down.lock().unwrap().contains(&ost) {
-            true => Err(Failure::new(ErrorKind::Timeout, "down")),
-            false => Ok(()),
-        }
-    }
-
-    pub fn looks(&self) -> usize {
-        self.looks.load(Ordering::Relaxed)
-    }
-
-    fn adopted(&self, path: &str, length: u64) -> Result<VerifyObjectReply, Failure> {
-        let found = self.adopted.lock().unwrap().get(path).copied();
-        let digest = found.ok_or_else(|| Failure::new(ErrorKind::Corrupt, "was changed"))?;
-        Ok(VerifyObjectReply { digest, bad_blocks: 0, first_bad: None, length })
-    }
-
-    fn is_good(&self, ost: OstIndex, chunk: ChunkId) -> bool {
-        let held = self.held.lock().unwrap().contains(&(ost, chunk));
-        held && !self.bad.lock().unwrap().contains(&(ost, chunk))
-    }
-}
-
-#[async_trait::async_trait]
-impl ObjectMender for Mender {
-    async fn verify(
-        &self,
-        message: VerifyObject,
-        _patience: Duration,
-    ) -> Result<VerifyObjectReply, Failure> {
-        self.check_up(message.ost)?;
-        self.looks.fetch_add(1, Ordering::Relaxed);
-        let chunk = match message.object {
-            ObjectName::Chunk(chunk) => chunk,
-            ObjectName::External { path, .. } => return self.adopted(&path, message.length),
-        };
-        if !self.held.lock().unwrap().contains(&(message.ost, chunk)) {
-            return Err(Failure::new(ErrorKind::Gone, "no such object"));
-        }
-        let bad_blocks = u32::from(!self.is_good(message.ost, chunk));
-        let first_bad = (bad_blocks > 0).then_some(0);
-        Ok(VerifyObjectReply { digest: DIGEST, bad_blocks, first_bad, length: message.length })
-    }
-
-    async fn fetch(
-        &self,
-        message: FetchChunk,
-        _patience: Duration,
-    ) -> Result<FetchChunkReply, Failure> {
-        self.check_up(message.ost)?;
-        self.fetches.lock().unwrap().push(message.clone());
-        let (ost, chunk) = (message.ost, message.chunk);
-        let is_fetched = !self.is_good(ost, chunk);
-        let is_source = |place: &&Place| self.is_good(place.ost, chunk);
-        let is_scattered = self.scattered.lock().unwrap().contains(&chunk);
-        if is_fetched && !is_scattered && !message.from.iter().any(|place| is_source(&place)) {
-            return Err(Failure::new(ErrorKind::Corrupt, "no good source"));
-        }
-        let bad = message.from.iter().filter(|place| !is_source(place)).map(|place| place.ost);
-        let bad = bad.collect();
-        self.held.lock().unwrap().insert((ost, chunk));
-        self.bad.lock().unwrap().remove(&(ost, chunk));
-        Ok(FetchChunkReply { is_fetched, bad })
-    }
-}
-
-/// No other MDT is in reach.
+/// No other MDT is in reach, and nobody makes copies.
 pub struct Alone;
+
+impl CopyMender for Alone {
+    fn suspect(&self, _: ChunkId, _: OstIndex) {}
+
+    fn hurry(&self, _: ChunkId, _: FileId) -> Option<Trouble> {
+        None
+    }
+}
 
 #[async_trait::async_trait]
 impl LimitsKeeper for Alone {
@@ -343,9 +187,6 @@ impl LimitsKeeper for Alone {
         Err(Failure::new(ErrorKind::Unreachable, "alone"))
     }
 }
-
-/// Of every chunk.
-pub const DIGEST: Digest = Digest([7; 32]);
 
 pub fn map() -> FederationMap {
     let ost = |index, site: &str| Ost {
@@ -416,8 +257,6 @@ pub struct House {
     pub store: MemoryStore,
     pub world: World,
     pub clients: Arc<Clients>,
-    pub remover: Arc<Remover>,
-    pub mender: Arc<Mender>,
 }
 
 impl House {
@@ -462,21 +301,37 @@ impl House {
         limits: Arc<dyn LimitsKeeper>,
         cell: MapCell,
     ) -> Self {
+        Self::with_all((store, cell), settings, limits, Arc::new(Alone)).await
+    }
+
+    /// One whose copies are made again by somebody.
+    pub async fn with_copies(
+        store: MemoryStore,
+        settings: Settings,
+        copies: Arc<dyn CopyMender>,
+    ) -> Self {
+        Self::with_all((store, map_cell()), settings, Arc::new(Alone), copies).await
+    }
+
+    async fn with_all(
+        (store, cell): (MemoryStore, MapCell),
+        settings: Settings,
+        limits: Arc<dyn LimitsKeeper>,
+        copies: Arc<dyn CopyMender>,
+    ) -> Self {
         let (world, _) = World::local(7);
-        let (clients, remover) = (Arc::<Clients>::default(), Arc::<Remover>::default());
-        let mender = Arc::<Mender>::default();
+        let clients = Arc::<Clients>::default();
         let parts = Parts {
             store: Arc::new(store.clone()),
             world: world.clone(),
             map: cell,
             recaller: clients.clone(),
-            objects: remover.clone(),
-            mender: mender.clone(),
+            copies,
             limits,
             log: None,
         };
         let mdt = Mdt::start(parts, settings).await.unwrap();
-        Self { mdt, store, world, clients, remover, mender }
+        Self { mdt, store, world, clients }
     }
 
     /// The server dies and starts again on the same store.
@@ -503,6 +358,14 @@ impl House {
         Client::open(&self.mdt, (ClientId(bytes), wait), session).await
     }
 
+    /// Nameless files go that no session keeps, as if they had lingered and nobody had opened them.
+    pub async fn remove_nameless(&self) {
+        for (file, session, _) in self.mdt.sessions.orphans().await.unwrap() {
+            let change = Change::Remove(file);
+            while session == NO_SESSION && !self.mdt.change(&change).await.unwrap() {}
+        }
+    }
+
     /// Every record of the store.
     pub async fn dump(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let all = tieline_kv::Range::new(vec![0], vec![0xff]);
@@ -522,8 +385,7 @@ pub async fn start_on(store: Arc<dyn Store>) -> Arc<Mdt> {
         world: World::local(7).0,
         map: map_cell(),
         recaller: Arc::<Clients>::default(),
-        objects: Arc::<Remover>::default(),
-        mender: Arc::<Mender>::default(),
+        copies: Arc::new(Alone),
         limits: Arc::new(Alone),
         log: None,
     };

@@ -1,7 +1,7 @@
 //! The table of identities: who principals are, and what numbers their files carry.
 //!
 //! [`IdentityTable`] is a value: edits and questions are pure. The MDT of the root keeps it in its
-//! store ([`Mdt::identities`], [`Mdt::edit_identities`]); other servers keep copies.
+//! store ([`crate::Mdt::identities`], [`crate::Mdt::edit_identities`]); other servers keep copies.
 //!
 //! A principal is looked for as it stands; then, as `NAME/INSTANCE@REALM`, under `NAME/*@REALM` and
 //! `*/INSTANCE@REALM`; then under `*@REALM`; then, in the file system's own realm, as a user of
@@ -11,7 +11,6 @@
 //! unique per kind; what is mapped to a user goes with him; edits happen all or none.
 
 use crate::error::Result;
-use crate::mdt::Mdt;
 use crate::view::decode;
 use std::collections::BTreeMap;
 use tieline_format::Record;
@@ -21,9 +20,10 @@ use tieline_types::identity::{IDENTITY_MAX, NOBODY};
 use tieline_types::{
     Caller, ErrorKind, Gid, Identity, IdentityKind, IdentityName, MappedTo, Mapping, Role, Uid,
 };
-use tieline_wire::Failure;
 use tieline_wire::identity::{IdentityEdit, ListIdentitiesReply, NewIdentity, NewMapping};
 
+/// Records in one look.
+const STEP: usize = 1000;
 /// Edits in one request.
 const EDITS_MAX: usize = 1000;
 /// Identities and mappings together: all of it is in every server's memory.
@@ -35,7 +35,6 @@ const FIRST_NUMBER: u32 = 100_000;
 const PRINCIPAL_MAX: usize = 400;
 /// Entries of a page.
 const PAGE: usize = 2000;
-const STEP: usize = 1000;
 
 /// Root and nobody are the same on every machine, by these names.
 const RESERVED: [&str; 3] = ["root", "nobody", "nogroup"];
@@ -472,7 +471,7 @@ impl IdentityTable {
     }
 
     /// Writes what differs from `old`.
-    fn write(&self, old: &Self, transaction: &mut dyn Transaction) {
+    pub(crate) fn write(&self, old: &Self, transaction: &mut dyn Transaction) {
         for (&(kind, number), identity) in &self.identities {
             if old.identities.get(&(kind, number)) != Some(identity) {
                 transaction.put(key::identity(kind, number), identity.to_bytes());
@@ -547,41 +546,8 @@ fn resolved(user: &Identity, how: String) -> Resolved {
     Resolved { caller, name: user.name.clone(), roles: user.roles.clone(), how }
 }
 
-impl Mdt {
-    /// The table as the store has it.
-    pub async fn identities(&self) -> Result<IdentityTable, Failure> {
-        let mut transaction = self.begin_identities().await?;
-        read(&mut *transaction).await.map_err(|error| error.into_failure(self.settings.mdt))
-    }
-
-    /// Changes the table; what comes back is durable.
-    pub async fn edit_identities(&self, edits: &[IdentityEdit]) -> Result<IdentityTable, Failure> {
-        let failed = |error: crate::Error| error.into_failure(self.settings.mdt);
-        loop {
-            let mut transaction = self.begin_identities().await?;
-            let old = read(&mut *transaction).await.map_err(failed)?;
-            let new = old.edited(edits);
-            let new = new.map_err(|error| Failure::new(error.kind(), error.to_string()))?;
-            if new == old {
-                return Ok(new);
-            }
-            new.write(&old, &mut *transaction);
-            let committed = match transaction.commit().await.map_err(crate::Error::from) {
-                Err(error) if error.is_conflict() => continue,
-                other => other.map_err(failed)?,
-            };
-            committed.durable.await.map_err(|error| failed(error.into()))?;
-            return Ok(new);
-        }
-    }
-
-    async fn begin_identities(&self) -> Result<Box<dyn Transaction>, Failure> {
-        let begun = self.parts.store.begin().await;
-        begun.map_err(|error| crate::Error::from(error).into_failure(self.settings.mdt))
-    }
-}
-
-async fn read(transaction: &mut dyn Transaction) -> Result<IdentityTable> {
+/// The table as a store has it.
+pub(crate) async fn read(transaction: &mut dyn Transaction) -> Result<IdentityTable> {
     let mut table = IdentityTable::default();
     let version = transaction.read(&[key::identities()]).await?.into_iter().next().flatten();
     if let Some(value) = version {

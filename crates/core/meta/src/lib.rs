@@ -5,62 +5,64 @@
 //! of others on that are recalled; the transaction commits with the answer beside its effects; the
 //! reply waits until it is durable.
 //!
+//! What sees all of an MDT is [`Mdt`], its fields and its methods, in `mdt/`: each file there is
+//! one thing that needs the whole. Everything else is a table, or a decision, that knows no MDT.
+//!
 //! * `ops/`: one namespace operation per file, each a function over a `view::View` of a
 //!   transaction.
 //! * `names`, `permission`: what operations on names do alike, and who may do what.
 //! * `chunks`: the records of extents in the store (their arithmetic: `tieline_ranges::stored`).
-//! * `leases`, `opens`, `writers`: who may believe what for how long, have it open, and write it.
+//! * `mirrors`: noting copies of chunks that are missing.
+//! * `background`: changes that no client asked for.
+//! * `leases`, `opens`, `writers`: who may believe what for how long, have it open, and write it
+//!   (`holders`: who has something of which file, from either side).
 //! * `locks`: advisory locks, and who waits for them.
-//! * `capabilities`: what clients show to OSSs.
-//! * `trees`: whole directories and trees of them, in bulk.
-//! * `recall`: taking leases back before a change.
-//! * `sessions`: clients, their grants, their stored answers.
+//! * `sessions`, `serials`, `grace`: clients, their grants, their stored answers; numbers that are
+//!   given out once; what of before a start is waited for.
 //! * `placement`: which OSTs a file's chunks go round.
-//! * `mirrors`: bad and missing copies of chunks, and having them made again.
 //! * `quotas`: who uses how much, and who may use more.
-//! * `collector`, `pace`: deletes chunks nobody refers to, and files nobody can name, at a bounded
-//!   rate.
-//! * [`ledger`]: change log, dumps, and the ways back from the loss of a store.
-//! * `fsck`: compares records with each other and with the objects, and repairs.
+//! * `room`: how much the store's disk has.
 //! * [`identities`]: who principals are.
 //! * [`federation`]: changes of the federation map, as pure functions.
 //!
-//! Knows no socket and no blob: recalls, questions after objects, copies and limits leave through
-//! [`Recaller`], [`Objects`], [`ObjectMender`] and [`LimitsKeeper`].
+//! Of an MDT as a whole (`mdt/`):
+//!
+//! * `service`: a request from asking to answer; `recall`, `writers`: asking others first.
+//! * `trees`: whole directories and trees of them, in bulk.
+//! * `capabilities`: what clients show to OSSs.
+//! * `quotas`: limits with clients and other MDTs.
+//! * `mirrors`, `junctions`, `identities`, `room`: what is told and asked of each.
+//! * `tended`: what background work needs.
+//!
+//! Knows no socket, no blob and no object: recalls, questions after limits and what is heard of bad
+//! copies leave through [`Recaller`], [`LimitsKeeper`] and [`CopyMender`]. What goes on in the
+//! background is somebody else's to begin.
 //!
 //! Invariants: an answer is given only after the commit that holds its effects is durable; one
 //! numbered request takes effect once; nobody sees a change before everybody who could believe the
 //! contrary has been told or their lease has run out.
 
-mod capabilities;
+mod background;
 mod chunks;
-mod collector;
 mod error;
 pub mod federation;
-mod fsck;
 mod grace;
 mod holders;
 pub mod identities;
-mod junctions;
 mod leases;
-pub mod ledger;
 mod locks;
 mod mdt;
 mod mirrors;
 mod names;
 mod opens;
 mod ops;
-mod pace;
 mod permission;
 mod placement;
 mod quotas;
-mod recall;
 mod room;
 mod serials;
-mod service;
 mod sessions;
 mod settings;
-mod trees;
 mod view;
 mod writers;
 
@@ -69,16 +71,13 @@ pub use mdt::{Mdt, check_store};
 pub use room::StoreRoom;
 pub use settings::Settings;
 
-use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::MapCell;
 use tieline_kv::Store;
+use tieline_ledger::log::Log;
 use tieline_types::{Caller, ChunkId, FileId, Grant, LostLock, OstIndex, RequestNumber, SessionId};
-use tieline_wire::data::{
-    ListObjects, ListObjectsReply, ReadObject, ReadObjectReply, StatObject, StatObjectReply,
-};
-use tieline_wire::mirrors::{FetchChunk, FetchChunkReply, VerifyObject, VerifyObjectReply};
+use tieline_wire::mirrors::Trouble;
 use tieline_wire::notice::Recall;
 use tieline_wire::quotas::{QuotaNews, QuotaNewsReply, QuotaShares, QuotaSharesReply};
 use tieline_wire::{Failure, NoticeAnswer};
@@ -90,11 +89,10 @@ pub struct Parts {
     pub world: World,
     pub map: MapCell,
     pub recaller: Arc<dyn Recaller>,
-    pub objects: Arc<dyn Objects>,
-    pub mender: Arc<dyn ObjectMender>,
+    pub copies: Arc<dyn CopyMender>,
     pub limits: Arc<dyn LimitsKeeper>,
     /// The change log that is the store's journal, if it has one.
-    pub log: Option<Arc<ledger::log::Log>>,
+    pub log: Option<Arc<Log>>,
 }
 
 /// Takes leases and idle locks back, over whatever connection the session has.
@@ -117,34 +115,14 @@ pub trait Recaller: Send + Sync {
     fn hang_up(&self, session: SessionId);
 }
 
-/// The objects at OSTs.
-#[async_trait::async_trait]
-pub trait Objects: Send + Sync {
-    async fn remove(&self, ost: OstIndex, chunks: Vec<ChunkId>) -> Result<(), Failure>;
+/// Has bad and missing copies of chunks made again.
+pub trait CopyMender: Send + Sync {
+    /// Somebody found a place bad.
+    fn suspect(&self, chunk: ChunkId, ost: OstIndex);
 
-    /// Some of an OST's objects, in the order of their chunks.
-    async fn list(&self, message: ListObjects) -> Result<ListObjectsReply, Failure>;
-
-    async fn stat(&self, message: StatObject) -> Result<StatObjectReply, Failure>;
-
-    /// A range of an object, with its checks.
-    async fn read(&self, message: ReadObject) -> Result<(ReadObjectReply, Bytes), Failure>;
-}
-
-/// Has OSSs check objects and make copies.
-#[async_trait::async_trait]
-pub trait ObjectMender: Send + Sync {
-    async fn verify(
-        &self,
-        message: VerifyObject,
-        patience: Duration,
-    ) -> Result<VerifyObjectReply, Failure>;
-
-    async fn fetch(
-        &self,
-        message: FetchChunk,
-        patience: Duration,
-    ) -> Result<FetchChunkReply, Failure>;
+    /// Somebody waits for the copies that a chunk of this file lacks. Says what was in the way when
+    /// it was tried.
+    fn hurry(&self, chunk: ChunkId, file: FileId) -> Option<Trouble>;
 }
 
 /// The MDT that keeps the limits of quotas, as the others reach it.
@@ -200,5 +178,5 @@ pub enum StartError {
     Store { store: String, source: tieline_kv::Error },
 }
 
-#[cfg(test)]
-mod fixture;
+#[cfg(any(test, feature = "fixture"))]
+pub mod fixture;

@@ -1,15 +1,9 @@
 //! One served MDT: its start, its sessions, and what its parts share.
 
 use crate::error::Error;
-use crate::fsck::Checks;
 use crate::leases::LeaseTable;
-use crate::ledger::Identity;
-use crate::ledger::dump::{Dumps, Source, everything};
 use crate::locks::LockTable;
-use crate::mirrors::Mirrors;
-use crate::names::new_root;
 use crate::opens::OpenTable;
-use crate::pace::Pace;
 use crate::placement::{Placement, wall_time};
 use crate::quotas::{Following, Home, Quotas, Table, count};
 use crate::room::Room;
@@ -28,11 +22,26 @@ use tieline_format::map::FederationMap;
 use tieline_format::mdt::{FEATURE_USAGE, Inode, Shown, Superblock, key};
 use tieline_format::{Record, RecordError};
 use tieline_kv::Transaction;
+use tieline_ledger::Identity;
+use tieline_ledger::dump::{Dumps, Source, everything};
+use tieline_types::background::Change;
 use tieline_types::{ClientId, ErrorKind, FileId, FsName, Layout, MdtIndex, SessionId, Time};
 use tieline_wire::Failure;
 use tieline_wire::data::OstState;
-use tieline_wire::ledger::{CheckMdt, CheckMdtReply, DumpMdt, DumpMdtReply};
+use tieline_wire::ledger::{DumpMdt, DumpMdtReply};
 use tieline_world::World;
+
+mod capabilities;
+mod identities;
+mod junctions;
+mod mirrors;
+mod quotas;
+mod recall;
+mod room;
+mod service;
+mod tended;
+mod trees;
+mod writers;
 
 /// One served MDT. All methods may be called from many tasks.
 pub struct Mdt {
@@ -52,16 +61,12 @@ pub struct Mdt {
     pub(crate) home: Home,
     pub(crate) following: Following,
     dumps: Dumps,
-    pub(crate) checks: Checks,
     /// When the store was restored, if nobody has checked it since.
     pub(crate) restored: Mutex<Option<Time>>,
-    pub(crate) mirrors: Mirrors,
     /// Signs capabilities.
     pub(crate) issuer: Issuer,
     pub(crate) turns: Turns,
     pub(crate) room: Room,
-    /// Of background deletions.
-    pub(crate) pace: Pace,
     pub(crate) inodes: InodeCount,
     /// Files below this serial were made before the start.
     pub(crate) first_serial: u64,
@@ -145,13 +150,10 @@ impl Mdt {
             home: Home::default(),
             following: Following::default(),
             dumps: Dumps::default(),
-            checks: Checks::default(),
             restored: Mutex::new(superblock.restored),
-            mirrors: Mirrors::default(),
             issuer: issuer(&parts.world, &settings),
             turns: Turns::new(),
             room: Room::default(),
-            pace: Pace::new(settings.collect_rate),
             inodes: InodeCount::new(superblock.inodes),
             first_serial: superblock.file_serial,
             old_sessions: Mutex::new(old_sessions),
@@ -269,7 +271,7 @@ impl Mdt {
         self.old_sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
         for (file, keeper, _) in self.sessions.orphans().await? {
             if keeper == session {
-                self.release(file, keeper).await?;
+                self.carry_out(&Change::Release(file, keeper)).await?;
             }
         }
         self.sessions.delete(session).await?;
@@ -299,11 +301,6 @@ impl Mdt {
             id: self.parts.world.random(),
         };
         self.dumps.part(source, message).await
-    }
-
-    /// How a check goes on, for an operator.
-    pub async fn check(self: &Arc<Self>, message: &CheckMdt) -> Result<CheckMdtReply, Failure> {
-        crate::fsck::ask(self, message).await
     }
 
     /// How often it was started.
@@ -412,7 +409,7 @@ fn make_mdt(
 ) -> Superblock {
     let root = FileId::root_of(settings.mdt);
     let map = parts.map.current().map.clone();
-    let inode = Inode { layout: home_layout(&map, settings.mdt), ..new_root(now) };
+    let inode = Inode { layout: home_layout(&map, settings.mdt), ..Inode::root(now) };
     transaction.put(key::inode(root), inode.to_bytes());
     Superblock {
         fs: map.fs,
@@ -447,3 +444,6 @@ fn start_error(store: String, error: Error) -> StartError {
         _ => StartError::Record { store, source: RecordError::Short { kind: "session" } },
     }
 }
+
+#[cfg(test)]
+mod tests;

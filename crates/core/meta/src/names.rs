@@ -15,7 +15,7 @@ use tieline_format::mdt::{
     Deleted, DeletedAt, Entry, Inode, LostName, NO_SESSION, NameOf, Orphan, key,
 };
 use tieline_types::rules::Inherited;
-use tieline_types::{FileId, FileKind, Gid, Layout, Mode, Name, Uid};
+use tieline_types::{FileId, FileKind, Layout, Mode, Name, Uid};
 
 /// Names one file may have. They are in its record, which so stays well below what a store takes as
 /// one value.
@@ -302,7 +302,7 @@ fn keep_deleted(view: &mut View<'_>, (id, inode): (FileId, Inode), last: LastNam
     // It may have lingered.
     let at = view.freed_at.unwrap_or(view.scene.now);
     view.put(key::deleted(parent, id), &Deleted { inode, name, at, by });
-    view.put(key::deletion(chunks::millis(at), id), &DeletedAt { parent });
+    view.put(key::deletion(at.millis(), id), &DeletedAt { parent });
     view.delete_inode(id);
     view.count(id, -1);
 }
@@ -321,32 +321,4 @@ pub async fn purge_file(view: &mut View<'_>, (id, mut inode): (FileId, Inode)) -
         view.put(key::orphan(id, NO_SESSION), &orphan);
     }
     Ok(())
-}
-
-/// A root's record.
-pub fn new_root(now: tieline_types::Time) -> Inode {
-    Inode {
-        kind: FileKind::Directory,
-        mode: Mode::new(0o755),
-        uid: Uid(0),
-        gid: Gid(0),
-        links: 2,
-        size: 0,
-        stored: 0,
-        device: 0,
-        atime: now,
-        mtime: now,
-        ctime: now,
-        btime: now,
-        version: tieline_types::Version(1),
-        names: vec![],
-        layout: None,
-        stripe: vec![],
-        target: None,
-        entries: 0,
-        project: 0,
-        xattrs: Some(0),
-        acls: None,
-        is_uncounted: None,
-    }
 }

@@ -255,8 +255,7 @@ pub fn active_osts<'m>(map: &'m FederationMap, pool: Option<&PoolName>) -> Resul
 }
 
 pub fn wall_time(world: &World) -> Time {
-    let wall = world.clock.wall();
-    Time { seconds: wall.as_secs() as i64, nanos: wall.subsec_nanos() }
+    Time::of_clock(world.clock.wall())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Every transaction that changes a file's size, owners or existence writes what that means for its
 //! payers into a record of its own beside it ([`crate::view::View::commit`]): transactions of one
 //! payer never meet in one record, and what is counted is what is there, whenever the server dies.
-//! The records are added up in the background (`count`). In memory stands the sum of all.
+//! The records are added up in the background. In memory stands the sum of all.
 //!
 //! Before a change that uses more, its payers' limits are asked ([`Quotas::hold`]). What is asked
 //! for is held until the change is committed or given up, so that two changes never share the same
@@ -21,9 +21,9 @@
 //! * `table`: what is known of everybody, and how much room there is.
 //! * `defaults`: the limits of who has none of their own.
 //! * `shares`: who may use how much of limits that several MDTs meet.
-//! * `home`: the MDT that keeps the limits; `follow`, `news`: the others.
-//! * `count`: adding up, loading, counting anew.
-//! * `serve`: the calls of clients.
+//! * `home`: what the MDT that keeps the limits knows of others; `follow`, `news`: what those know.
+//! * `count`: what is noted, loading, counting anew.
+//! * `told`: what people are told.
 //!
 //! Invariant: for every payer with a hard limit, what is used, held and promised here, and the
 //! shares of other MDTs, together stay within it, but for what root gave away and what was used
@@ -31,12 +31,12 @@
 
 pub(crate) mod count;
 mod defaults;
-mod follow;
+pub(crate) mod follow;
 mod home;
-mod news;
-mod serve;
+pub(crate) mod news;
 pub(crate) mod shares;
 mod table;
+pub(crate) mod told;
 
 pub(crate) use follow::Following;
 pub(crate) use home::Home;
@@ -84,7 +84,7 @@ pub struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, other: Self) {
+    pub fn add(&mut self, other: Self) {
         self.bytes += other.bytes;
         self.inodes += other.inodes;
     }
@@ -220,6 +220,13 @@ impl Quotas {
     /// The number of a new record of a change, with the start that it is of.
     pub fn change_number(&self) -> (u64, u64) {
         (self.boot, self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Which changes are surely committed: those of this start below this number. It is what came
+    /// next when this was last asked.
+    pub fn settle(&self) -> (u64, u64) {
+        let next = self.next.load(Ordering::Relaxed);
+        (self.boot, self.settled.swap(next, Ordering::Relaxed))
     }
 
     /// Holds room for a change, or says whose limit is in the way.

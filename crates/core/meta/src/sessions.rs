@@ -211,11 +211,6 @@ impl SessionTable {
         inner.get(&session).map(|known| known.grant).ok_or(Error::SessionLost { session })
     }
 
-    /// Grants of all sessions.
-    pub fn grants(&self) -> BTreeSet<Grant> {
-        self.lock().values().map(|known| known.grant).collect()
-    }
-
     /// Is it the grant of a session? A session's grant has its number.
     pub fn is_grant(&self, grant: Grant) -> bool {
         self.lock().get(&SessionId(grant.0)).is_some_and(|known| known.grant == grant)

@@ -23,6 +23,9 @@ use tieline_types::{
 };
 use tieline_wire::meta::BatchOutcome;
 
+/// Sessions that keep files which lose their last name.
+pub type Keepers = BTreeSet<(FileId, SessionId)>;
+
 /// What an operation knows besides the store.
 #[derive(Clone, Copy)]
 pub struct Scene<'a> {
@@ -37,7 +40,7 @@ pub struct Scene<'a> {
     pub caller: &'a Caller,
     /// Sessions other than the asking one whose programs hold a file open that this operation may
     /// leave nameless.
-    pub keepers: &'a BTreeSet<(FileId, SessionId)>,
+    pub keepers: &'a Keepers,
     pub serials: &'a Serials,
     pub placement: &'a Placement,
     pub quotas: &'a Arc<Quotas>,

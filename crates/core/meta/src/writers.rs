@@ -15,23 +15,15 @@
 //!
 //! [`Open`]: tieline_wire::meta::Open
 
-use crate::error::Result;
 use crate::holders::Holders;
 use crate::leases::Change;
-use crate::mdt::Mdt;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tieline_telemetry::metrics::METRICS;
 use tieline_types::{FileId, SessionId};
-use tieline_wire::meta::Commit;
 use tieline_wire::notice::Recall;
-use tieline_wire::{NoticeAnswer, Request};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How long an answer is waited for; clients answer sooner, with what they have done by then.
-const PATIENCE: Duration = Duration::from_secs(4);
 /// Who did not answer, or commits each write anyhow, is not asked again before.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
@@ -89,7 +81,7 @@ impl WriterTable {
     }
 
     /// Who must be asked before `asking` sees these files, or writes them, and for which of them?
-    fn to_ask(
+    pub fn to_ask(
         &self,
         asking: SessionId,
         files: &BTreeSet<FileId>,
@@ -110,7 +102,7 @@ impl WriterTable {
     }
 
     /// What a session said when it was asked: which of the files it still writes. `None`: nothing.
-    fn answered(
+    pub fn answered(
         &self,
         (session, said): (SessionId, u64),
         recall: &Recall,
@@ -132,7 +124,7 @@ impl WriterTable {
     }
 
     /// What was said by now.
-    fn said(&self) -> u64 {
+    pub fn said(&self) -> u64 {
         self.lock().said
     }
 
@@ -154,9 +146,9 @@ impl WriterTable {
 /// A session is about to write a file: noted before others are asked, so that none of them begins
 /// meanwhile without being asked in its turn. If nothing comes of it that is forgotten.
 pub struct Beginning<'a> {
-    table: &'a WriterTable,
-    session: SessionId,
-    file: FileId,
+    pub table: &'a WriterTable,
+    pub session: SessionId,
+    pub file: FileId,
     /// Else nobody can believe anything of the file.
     pub is_news: bool,
     /// Covers what others believe of the file.
@@ -174,86 +166,6 @@ impl Drop for Beginning<'_> {
         if self.is_news {
             self.table.closed(self.session, self.file);
         }
-    }
-}
-
-impl Mdt {
-    /// Does the session begin to write a file by this request?
-    pub(crate) fn begins_to_write(
-        &self,
-        session: SessionId,
-        request: &Request,
-    ) -> Option<Beginning<'_>> {
-        let Request::Open(open) = request else { return None };
-        let (table, file) = (&self.writers, open.id);
-        (open.writes == Some(true)).then(|| {
-            let is_news = table.note(session, file);
-            Beginning { table, session, file, is_news, change: self.leases.change(session) }
-        })
-    }
-
-    /// A session that is alone no more says which files it has open to be written.
-    pub(crate) fn note_written(&self, session: SessionId, answer: &NoticeAnswer) {
-        for &file in &answer.open {
-            self.writers.note(session, file);
-        }
-    }
-
-    /// A session has committed to a file. Says whether others write it: those who begin later ask,
-    /// and their question is younger than the answer to this commit.
-    pub(crate) fn wrote(&self, session: SessionId, commit: &Commit) -> bool {
-        match commit.closes {
-            Some(true) => self.writers.closed(session, commit.id),
-            _ => self.writers.is_alone_again(session, commit.id),
-        }
-        self.writers.has_others(session, commit.id)
-    }
-
-    /// Has those who write these files commit what `asking` is about to see; `writes`: and each
-    /// write from now on, since `asking` writes them, too.
-    pub(crate) async fn ask_writers(
-        &self,
-        asking: SessionId,
-        files: &BTreeSet<FileId>,
-        writes: bool,
-    ) -> Result<()> {
-        let said = self.writers.said();
-        let asks = self.writers.to_ask(asking, files, writes);
-        if asks.is_empty() {
-            return Ok(());
-        }
-        let at = self.parts.store.begin().await?.version();
-        let mut waiting = JoinSet::new();
-        for (session, files) in asks {
-            let Some(&unit) = files.first() else { continue };
-            let writes = writes.then_some(true);
-            let recall = Recall {
-                unit,
-                at,
-                names: vec![],
-                files,
-                is_shared: Some(true),
-                writes,
-                moves: None,
-            };
-            let (leases, recaller) = (self.leases.clone(), self.parts.recaller.clone());
-            waiting.spawn(async move {
-                let answer = tokio::select! {
-                    biased;
-                    answer = recaller.recall(session, recall.clone(), PATIENCE) => answer,
-                    () = leases.silent(session) => None,
-                };
-                (session, recall, answer)
-            });
-        }
-        while let Some(joined) = waiting.join_next().await {
-            let Ok((session, recall, answer)) = joined else { continue };
-            let outcome = if answer.is_some() { "looked" } else { "unlooked" };
-            METRICS.recalls.with_label_values(&[outcome]).inc();
-            let still = answer.as_ref().map(|answer| answer.open.as_slice());
-            self.writers.answered((session, said), &recall, still);
-        }
-        Ok(())
     }
 }
 

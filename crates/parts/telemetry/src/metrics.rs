@@ -70,6 +70,9 @@ metrics! {
         "Copies of chunks that this MDS has had made (again), by OST.";
     copies_lacking: IntGauge = "tieline_copies_lacking" []
         "Chunks of this MDT that lack a copy, as of the last look at all of them.";
+    chore_failed: IntGaugeVec = "tieline_chore_failed" ["mdt", "chore"]
+        "1 if the last round of a piece of an MDT's background work failed or left something \
+undone, else 0; `tieline chores` tells more.";
     fetched_bytes: IntCounter = "tieline_oss_fetched_bytes_total" []
         "Bytes of chunks that this OSS fetched from others to make copies.";
     capability_refusals: IntCounterVec = "tieline_capability_refusals_total" ["reason"]

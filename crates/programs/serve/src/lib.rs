@@ -13,6 +13,7 @@
 //! * [`descriptors`]: how many of them may be connected, known or not.
 //! * [`peers`]: channels to other servers; deletions, copies and questions after OSTs leave through
 //!   it.
+//! * [`tended`]: the MDT and its background work ([`tieline_tend::Tender`]), plugged together.
 //! * [`room`]: looks after the disks of the MDT's store.
 //! * [`user`]: as whom it runs.
 //! * [`maps`]: the federation map: kept on disk, changed where its key is, followed elsewhere.
@@ -33,6 +34,7 @@ mod peers;
 pub mod room;
 pub mod run;
 pub mod settings;
+mod tended;
 pub mod user;
 
 use crate::audit::Audit;
@@ -44,6 +46,7 @@ use crate::maps::MapKeeper;
 use crate::node::Node;
 use crate::peers::Peers;
 use crate::room::Disks;
+use crate::tended::TendedMdt;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,10 +54,11 @@ use std::time::Duration;
 use tieline_auth::{Guard, Rule};
 use tieline_data::{ChunkService, TargetParts};
 use tieline_kv::Store;
+use tieline_ledger::log::Log;
 use tieline_meta::Mdt;
-use tieline_meta::ledger::log::Log;
 use tieline_net::{Dialer, Server};
 use tieline_telemetry::health::Health;
+use tieline_tend::{Mirrors, Tender};
 use tieline_types::{FsName, MdtIndex, OstIndex, Uid};
 use tieline_wire::Notice;
 use tieline_world::{Listener, World};
@@ -134,31 +138,44 @@ pub async fn start(
     }));
     let watched = parts.mdt.as_ref().and_then(|mdt| Some((mdt.disks.clone()?, mdt.store.clone())));
     let mdt_index = parts.mdt.as_ref().map(|mdt| mdt.settings.mdt);
-    let mdt = match parts.mdt {
+    let (mdt, tender) = match parts.mdt {
         Some(MdtParts { settings, store, log, disks }) => {
             let first = match &disks {
                 Some(disks) => room::look(disks, &store).await,
                 None => None,
             };
-            let parts = tieline_meta::Parts {
-                store,
+            let mirrors = Arc::<Mirrors>::default();
+            let (index, tending) = (settings.mdt, tended::settings(&settings));
+            let mdt_parts = tieline_meta::Parts {
+                store: store.clone(),
                 world: parts.world.clone(),
                 map: parts.map.cell().clone(),
                 recaller: connections.clone(),
-                objects: peers.clone(),
-                mender: peers.clone(),
+                copies: Arc::new(tended::Copies(mirrors.clone())),
                 limits: peers.clone(),
-                log,
+                log: log.clone(),
             };
-            let mdt = Mdt::start(parts, settings).await?;
+            let mdt = Mdt::start(mdt_parts, settings).await?;
             // Before anything runs that would write.
             if let Some(room) = first {
                 mdt.begin_with_room(room);
             }
             mdt.tell_hidden().await;
-            Some(mdt)
+            let tender = Tender::new(tieline_tend::Parts {
+                mdt: Arc::new(TendedMdt(mdt.clone())),
+                index,
+                settings: tending,
+                store,
+                world: parts.world.clone(),
+                map: parts.map.cell().clone(),
+                log,
+                objects: peers.clone(),
+                mender: peers.clone(),
+                mirrors,
+            });
+            (Some(mdt), Some(Arc::new(tender)))
         }
-        None => None,
+        None => (None, None),
     };
     let own_mdt = mdt_index.zip(mdt.clone());
     let capabilities = Capabilities::new(parts.map.cell().clone(), peers.clone(), own_mdt);
@@ -186,6 +203,7 @@ pub async fn start(
         connections: connections.clone(),
         map: parts.map.clone(),
         mdt: mdt.clone(),
+        tender: tender.clone(),
         chunks,
         peers: peers.clone(),
         capabilities: capabilities.clone(),
@@ -204,9 +222,10 @@ pub async fn start(
         tasks.push(tokio::spawn(async move { chunks.keep_counted().await }));
     }
     if let Some(mdt) = mdt.clone() {
-        tasks.push(tokio::spawn(mdt.clone().run()));
-        tasks.push(tokio::spawn(mdt.clone().run_quotas()));
-        tasks.push(tokio::spawn(mdt.run_mirrors()));
+        tasks.push(tokio::spawn(mdt.run_quotas()));
+    }
+    if let Some(tender) = tender {
+        tasks.push(tokio::spawn(async move { tender.run().await }));
     }
     if let Some((watched, mdt)) = watched.zip(mdt.clone()) {
         tasks.push(tokio::spawn(room::watch(watched, mdt, parts.health.clone())));

@@ -27,11 +27,13 @@ use tieline_auth::capability::{holder_of, server_holder};
 use tieline_data::{ChunkService, Rights};
 use tieline_meta::{Asker, Mdt};
 use tieline_net::{CallContext, Notifier, Peer, Reply, Response, Service};
+use tieline_tend::Tender;
 use tieline_types::{
     Caller, ClientId, ErrorKind, FsName, Grant, LostLock, MdtIndex, ObjectName, Role, SessionId,
     Time, Uid,
 };
 use tieline_wire::capability::CapabilityNews;
+use tieline_wire::chores::ListChores;
 use tieline_wire::data::{OstStatus, OstStatusReply, ReadObject};
 use tieline_wire::federation::{Drain, DrainReply, EditMap, EditMapReply, GetMap, MapEdit};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
@@ -63,6 +65,8 @@ pub struct Node {
     pub connections: Arc<Connections>,
     pub map: Arc<MapKeeper>,
     pub mdt: Option<Arc<Mdt>>,
+    /// Of the MDT's background.
+    pub tender: Option<Arc<Tender>>,
     pub chunks: Option<Arc<ChunkService>>,
     pub peers: Arc<Peers>,
     pub identities: Arc<Identities>,
@@ -186,6 +190,7 @@ impl Node {
             Request::EditMap(message) => self.edits.once(asked, self.edit_map(&who, message)).await,
             Request::DumpMdt(message) => self.dump(&who, message).await,
             Request::CheckMdt(message) => self.check(&who, message).await,
+            Request::ListChores(_) => self.chores(&who),
             Request::Drain(message) => self.drain(&who, &message),
             Request::EditIdentities(message) => {
                 self.edits.once(asked, self.edit_identities(&who, &message)).await
@@ -314,15 +319,16 @@ impl Node {
         who: &'a Who,
         what: &str,
     ) -> Result<(&'a Arc<Mdt>, Deed<'a>), Failure> {
-        let Some(mdt) = &self.mdt else {
-            let detail = format!("{} holds no MDT", self.name);
-            return Err(Failure::new(ErrorKind::WrongServer, detail));
-        };
+        let mdt = self.mdt.as_ref().ok_or_else(|| self.no_mdt())?;
         let current = self.map.cell().current();
         let home = current.map.mdt(mdt.index()).map(|known| site_admin(&known.home));
         let suffices: Vec<Role> = home.into_iter().collect();
         self.identities.check_role(who, self.operator, what, &suffices)?;
         Ok((mdt, self.audit.begin(who, vec![what.to_owned()])))
+    }
+
+    fn no_mdt(&self) -> Failure {
+        Failure::new(ErrorKind::WrongServer, format!("{} holds no MDT", self.name))
     }
 
     async fn dump(&self, who: &Who, message: DumpMdt) -> Response {
@@ -331,10 +337,17 @@ impl Node {
         Ok(Reply { bulk: Bulk::Bytes(frames.into()), ..Reply::new::<DumpMdt>(&reply) })
     }
 
+    fn chores(&self, who: &Who) -> Response {
+        let (_, deed) = self.operated(who, "list the MDT's background work")?;
+        let tender = self.tender.as_ref().ok_or_else(|| self.no_mdt())?;
+        Ok(Reply::new::<ListChores>(&deed.ended(Ok(tender.list()))?))
+    }
+
     async fn check(&self, who: &Who, message: CheckMdt) -> Response {
         let what = if message.is_repair { "repair the MDT" } else { "check the MDT" };
-        let (mdt, deed) = self.operated(who, what)?;
-        let reply = deed.ended(mdt.check(&message).await)?;
+        let (_, deed) = self.operated(who, what)?;
+        let tender = self.tender.as_ref().ok_or_else(|| self.no_mdt())?;
+        let reply = deed.ended(tender.check(&message).await)?;
         Ok(Reply::new::<CheckMdt>(&reply))
     }
 
@@ -430,10 +443,7 @@ impl Node {
             let detail = format!("only the server of {} asks after its shares", of.label());
             return Err(Failure::new(ErrorKind::NotPermitted, detail));
         }
-        self.mdt.as_ref().ok_or_else(|| {
-            let detail = format!("{} holds no MDT", self.name);
-            Failure::new(ErrorKind::WrongServer, detail)
-        })
+        self.mdt.as_ref().ok_or_else(|| self.no_mdt())
     }
 
     /// Is a request for this server of the federation to make? An MDS cares for the chunks of its

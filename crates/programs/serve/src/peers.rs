@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::{MapCell, Rule};
 use tieline_data::{ChunkService, ObjectSource, Rights};
-use tieline_meta::{LimitsKeeper, ObjectMender, Objects};
+use tieline_meta::LimitsKeeper;
 use tieline_net::{CallError, Channel, Dialer, NoticeSink};
 use tieline_servers::{Channels, Greeting};
+use tieline_tend::{ObjectMender, Objects};
 use tieline_types::{Caller, ChunkId, ClientId, ErrorKind, FsName, MdtIndex, OstIndex};
 use tieline_wire::capability::{CapabilityNews, CapabilityNewsReply};
 use tieline_wire::data::{

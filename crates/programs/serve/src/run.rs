@@ -30,10 +30,10 @@ use tieline_kv::{
     Check, EmbeddedStore, MemoryStore, Opening, PostgresServer, PostgresSettings, PostgresStore,
     Store,
 };
+use tieline_ledger::Identity;
+use tieline_ledger::log::{Log, LogSettings};
 use tieline_machine::private::write_whole;
 use tieline_meta::check_store;
-use tieline_meta::ledger::Identity;
-use tieline_meta::ledger::log::{Log, LogSettings};
 use tieline_net::Dialer;
 use tieline_telemetry::health::Health;
 use tieline_types::{ByteSize, FsName, MdtIndex, OstIndex, Time, Uid};
@@ -420,7 +420,7 @@ pub async fn open_empty_store(
 ) -> anyhow::Result<Arc<dyn Store>> {
     let store = shown(engine);
     let judge = move |superblock: Option<Vec<u8>>| match superblock {
-        Some(_) => Err(tieline_meta::ledger::Error::NotEmpty { store: store.clone() }.into()),
+        Some(_) => Err(tieline_ledger::Error::NotEmpty { store: store.clone() }.into()),
         None => Ok(()),
     };
     open_judged(engine, at, world, None, Box::new(judge)).await

@@ -19,10 +19,10 @@ use tieline_base::proving::{KerberosPlan, KerberosSettings};
 use tieline_base::source::PORT_DEFAULT;
 use tieline_data::Limits;
 use tieline_kv::PostgresServer;
+use tieline_ledger::log::LogSettings;
 use tieline_machine::private::{self, is_private};
 use tieline_machine::users::ROOT;
 use tieline_machine::users::user_of_machine;
-use tieline_meta::ledger::log::LogSettings;
 use tieline_types::{ByteSize, FsName, MdtIndex, OstIndex, SiteName, Span};
 use tieline_world::Congestion;
 

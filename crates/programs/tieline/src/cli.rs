@@ -146,6 +146,9 @@ enum Verb {
     /// Check metadata and objects while they are in use, and repair them
     #[command(after_help = examples::FSCK)]
     Fsck(verbs::fsck::Args),
+    /// List what goes on in the background of servers, and what is in its way
+    #[command(after_help = examples::CHORES)]
+    Chores(verbs::chores::Args),
     /// Dump, verify, restore and rebuild an MDT
     #[command(subcommand, after_help = examples::MDT)]
     Mdt(verbs::mdt::MdtVerb),
@@ -261,6 +264,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Map(verb) => verbs::map::run(verb),
         Verb::Undelete(args) => verbs::undelete::run(args),
         Verb::Fsck(args) => verbs::fsck::run(args),
+        Verb::Chores(args) => verbs::chores::run(args),
         Verb::Mdt(verb) => verbs::mdt::run(verb),
         Verb::Dev(verb) => tieline_dev::run(verb),
         Verb::Version => {

@@ -11,6 +11,7 @@
 pub mod auth;
 pub mod cache;
 pub mod checksum;
+pub mod chores;
 pub mod cost;
 pub mod df;
 pub mod doctor;

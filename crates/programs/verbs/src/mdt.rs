@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use tieline_base::location::Location;
 use tieline_base::show;
 use tieline_format::ledger::{Frame, HeadKind, Sum, preamble};
-use tieline_meta::ledger::Identity;
-use tieline_meta::ledger::restore::{Asked, Checked, Restored, restore, verify_all};
-use tieline_meta::ledger::stream::Frames;
+use tieline_ledger::Identity;
+use tieline_ledger::restore::{Asked, Checked, Restored, restore, verify_all};
+use tieline_ledger::stream::Frames;
 use tieline_serve::run::{open_empty_store, open_log};
 use tieline_serve::settings::{Engine, Plan, Settings};
 use tieline_serve::user::become_user;
@@ -142,7 +142,7 @@ fn verify(paths: &[PathBuf], is_json: bool) -> anyhow::Result<()> {
             all.push((
                 path.clone(),
                 frames.and_then(|mut frames| {
-                    tieline_meta::ledger::stream::read_through(&mut frames, |_, _| ())
+                    tieline_ledger::stream::read_through(&mut frames, |_, _| ())
                 }),
             ));
             continue;

@@ -77,8 +77,16 @@ impl Operator {
 
 impl Line {
     pub async fn call<C: Call>(&self, message: C) -> anyhow::Result<(C::Reply, Bytes)> {
-        let patience = Some(PATIENCE);
-        Ok(tieline_net::call(&*self.channel, &self.caller, message, Bulk::Empty, patience).await?)
+        self.call_within(message, PATIENCE).await
+    }
+
+    pub async fn call_within<C: Call>(
+        &self,
+        message: C,
+        patience: Duration,
+    ) -> anyhow::Result<(C::Reply, Bytes)> {
+        let (channel, caller, patience) = (&*self.channel, &self.caller, Some(patience));
+        Ok(tieline_net::call(channel, caller, message, Bulk::Empty, patience).await?)
     }
 
     pub async fn close(self) {

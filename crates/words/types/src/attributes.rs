@@ -106,6 +106,16 @@ pub struct Time {
 }
 
 impl Time {
+    /// What a clock says that counts from 1970.
+    pub fn of_clock(wall: std::time::Duration) -> Self {
+        Self { seconds: wall.as_secs() as i64, nanos: wall.subsec_nanos() }
+    }
+
+    /// Milliseconds since 1970; none before it.
+    pub fn millis(self) -> u64 {
+        (self.seconds.max(0) as u64) * 1000 + u64::from(self.nanos / 1_000_000)
+    }
+
     /// Is an access at `now` to be noted, as `relatime` means it: the first after a change, and one
     /// a day?
     pub fn is_access_due(atime: Self, changed: Self, now: Self) -> bool {

@@ -8,6 +8,7 @@
 //! * [`names`]: names of entries, pools, sites and file systems, checked once at the border.
 //! * [`acl`]: access lists.
 //! * [`attributes`]: what `stat` tells.
+//! * [`background`]: changes that no client asked for.
 //! * [`flavor`]: how connections are protected, and the rules for it.
 //! * [`layout`]: where a file's chunks shall go, as `setstripe` says it.
 //! * [`extent`]: where a file's bytes are: extents over immutable chunks, and the places of chunks.
@@ -22,6 +23,7 @@
 
 pub mod acl;
 pub mod attributes;
+pub mod background;
 pub mod caller;
 pub mod checksum;
 pub mod error;

@@ -6,8 +6,8 @@
 //! are never reused.
 
 use crate::{
-    BodyError, capability, data, federation, identity, ledger, locks, meta, mirrors, quotas,
-    ranges, trees,
+    BodyError, capability, chores, data, federation, identity, ledger, locks, meta, mirrors,
+    quotas, ranges, trees,
 };
 use minicbor::{Decode, Decoder, Encode};
 use tieline_types::{Caller, FileId, RequestNumber};
@@ -252,6 +252,8 @@ calls! {
         // For bad days, at an MDS.
         47 DumpMdt ledger::DumpMdt => ledger::DumpMdtReply;
         48 CheckMdt ledger::CheckMdt => ledger::CheckMdtReply;
+        // What goes on in the background.
+        49 ListChores chores::ListChores => chores::ListChoresReply;
         // Metadata in bulk.
         50 ReadTree trees::ReadTree => trees::ReadTreeReply;
         52 ReadFiles trees::ReadFiles => trees::ReadFilesReply;

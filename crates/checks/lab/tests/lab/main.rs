@@ -11,6 +11,7 @@ mod attributes;
 mod bulk;
 mod bytes;
 mod caches;
+mod chores;
 mod clocks;
 mod coherence;
 mod disks;

@@ -90,7 +90,7 @@ fn give_up(
         record.places = stays;
         let length = record.length;
         let freed = Freed { length, places: gone, file, is_split: Some(true) };
-        view.put(key::freed(chunks::millis(view.scene.now), id), &freed);
+        view.put(key::freed(view.scene.now.millis(), id), &freed);
         view.put(key::chunk(id), &record);
     }
     Ok(GoneCopy { offset, chunk: told, ost })

@@ -2,7 +2,6 @@
 //! is there, for a name that it lost while it had others.
 
 use super::{ENTRIES_MAX, lease, link};
-use crate::chunks::millis;
 use crate::error::{Error, Result};
 use crate::names::{self, LastName};
 use crate::view::{View, decode, unit_of};
@@ -38,7 +37,7 @@ pub async fn run(view: &mut View<'_>, request: &Undelete) -> Result<EntryReply> 
     inode.ctime = view.scene.at;
     inode.version = view.next_version(&inode);
     view.delete(key::deleted(from, id));
-    view.delete(key::deletion(millis(at), id));
+    view.delete(key::deletion(at.millis(), id));
     view.put_inode(id, &inode);
     view.count(id, 1);
     names::link_entry(view, (parent, &mut directory), name, (id, inode.kind));

@@ -1,12 +1,9 @@
-//! Adding up what transactions noted, and counting everything anew.
+//! What is noted of use, and counting everything anew.
 
 use super::shares::There;
 use super::{Bound, Charge, Sum, Sums, Table, add_change};
 use crate::error::{Error, Result};
-use crate::mdt::Mdt;
 use crate::view::decode;
-use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use tieline_format::Record;
 use tieline_format::mdt::{
     Inode, QuotaGrace, QuotaLimits, QuotaShare, UsageChange, UsageTotal, key,
@@ -16,7 +13,7 @@ use tieline_types::Time;
 use tieline_types::quota::{PayerKind, Share};
 
 /// Records in one step.
-const STEP: usize = 1024;
+pub(crate) const STEP: usize = 1024;
 
 /// Walks the records under a prefix, in steps.
 async fn walk(
@@ -64,7 +61,7 @@ pub(crate) async fn noted(snapshot: &mut dyn Snapshot) -> Result<Sums> {
     Ok(sums)
 }
 
-fn add_records(sums: &mut Sums, record: UsageChange) {
+pub(crate) fn add_records(sums: &mut Sums, record: UsageChange) {
     for change in record.changes {
         let sum = Sum { bytes: change.bytes, inodes: change.inodes };
         sums.entry(change.payer).or_default().add(sum);
@@ -154,67 +151,6 @@ pub(crate) async fn count_anew(store: &dyn Store) -> Result<()> {
     transaction.commit().await?.durable.await?;
     tracing::info!(payers = sums.len(), "usage was counted, for quotas");
     Ok(())
-}
-
-impl Mdt {
-    /// Adds up what transactions noted, and notes since when soft limits are passed.
-    pub(crate) async fn add_up_usage(&self) -> Result<()> {
-        let quotas = &self.quotas;
-        // Of the round before: what was numbered then is committed by now.
-        let next = quotas.next.load(Ordering::Relaxed);
-        let settled = quotas.settled.swap(next, Ordering::Relaxed);
-        let (mut start, end) = (key::usage_changes(), key::usage_change(quotas.boot, settled));
-        loop {
-            let mut transaction = self.parts.store.begin().await?;
-            let page = transaction.scan(Range::new(start, end.clone()), STEP).await?;
-            let Some((last, _)) = page.last() else { break };
-            start = [last.as_slice(), &[0]].concat();
-            let mut sums = Sums::new();
-            for (key, value) in page {
-                add_records(&mut sums, decode(&value, String::new)?);
-                transaction.delete(key);
-            }
-            for (payer, sum) in sums {
-                let key = key::usage(&payer);
-                let value = transaction.read(std::slice::from_ref(&key)).await?;
-                let old: Option<UsageTotal> = match value.into_iter().next().flatten() {
-                    Some(value) => Some(decode(&value, || payer.to_string())?),
-                    None => None,
-                };
-                let mut total = Sum::from(old.unwrap_or_default());
-                total.add(sum);
-                let Sum { bytes, inodes } = total;
-                if total == Sum::default() {
-                    transaction.delete(key);
-                } else {
-                    transaction.put(key, UsageTotal { bytes, inodes }.to_bytes());
-                }
-            }
-            transaction.commit().await?.durable.await?;
-        }
-        self.note_bounds().await
-    }
-
-    async fn note_bounds(&self) -> Result<()> {
-        let changed: BTreeMap<_, _> = {
-            let mut table = self.quotas.table();
-            let changed = table.bounds.iter_mut().filter(|(_, bound)| bound.is_changed);
-            let taken = changed.map(|(payer, bound)| {
-                bound.is_changed = false;
-                (payer.clone(), *bound)
-            });
-            taken.collect()
-        };
-        if changed.is_empty() {
-            return Ok(());
-        }
-        let mut transaction = self.parts.store.begin().await?;
-        for (payer, bound) in changed {
-            transaction.put(key::limits(&payer), bound.record().to_bytes());
-        }
-        transaction.commit().await?.durable.await?;
-        Ok(())
-    }
 }
 
 impl Bound {

@@ -179,6 +179,26 @@ Examples:
 Exit codes, as fsck(8): 0 nothing wrong, 1 all repaired, 4 something is left, 8 the check failed,
 32 it was interrupted.";
 
+pub const CHORES: &str = "\
+Examples:
+  tieline chores /extenci                      # of every MDT of the file system
+  tieline chores --mdt 1 --json
+
+What each does:
+  sessions        end sessions of clients that were silent for too long
+  nameless-files  delete files that have no name and that nobody has open
+  deleted-files   delete files that were kept for undelete long enough
+  lost-names      forget names that files lost, for undelete
+  freed-chunks    delete chunks of deleted files at the OSTs
+  strays          delete objects that no commit ever named
+  copies          check and make copies of chunks that are bad or missing
+  usage           add up who uses how much, for quotas
+  file-count      count the files of before the start, once
+  dumps           dump beside the change log when one is due
+  check           tieline fsck, when somebody asks for it
+
+A failed one is tried again by itself. The reason stands in its row.";
+
 pub const MDT: &str = "\
 Examples:
   tieline mdt dump --mdt 0 | zstd > mdt0.dump.zst

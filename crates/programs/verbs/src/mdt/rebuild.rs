@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tieline_auth::Serves;
 use tieline_base::contact::Contact;
 use tieline_base::dialing::dialer;
-use tieline_meta::ledger::rebuild::{FoundObject, Rebuilt, rebuild};
+use tieline_ledger::rebuild::{FoundObject, Rebuilt, rebuild};
 use tieline_net::{CallError, Channel};
 use tieline_serve::run::{first_map, open_empty_store};
 use tieline_types::{Caller, ChunkId, ErrorKind, Grant, MdtIndex, OstIndex};

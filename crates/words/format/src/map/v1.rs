@@ -2,9 +2,10 @@
 
 use crate::Record;
 use minicbor::{Decode, Encode};
+use std::collections::BTreeSet;
 use tieline_types::{
-    FileId, FlavorRules, FsName, MachineTrust, MdtIndex, Name, OstIndex, PoolName, SiteName,
-    Strangers, Version,
+    ChunkId, FileId, FlavorRules, FsName, MachineTrust, MdtIndex, Name, OstIndex, Place, PoolName,
+    SiteName, Strangers, Version,
 };
 
 /// Who serves what.
@@ -186,5 +187,21 @@ impl FederationMap {
     /// Where an MDT is mounted; `None` for the root's.
     pub fn junction_of(&self, mdt: MdtIndex) -> Option<&Junction> {
         self.junctions.iter().find(|junction| junction.mdt == mdt)
+    }
+
+    /// How many copies of a chunk are to be made: those that its file wants and nobody has, or
+    /// those that are marked where they can be made.
+    pub fn copies_lacking(&self, chunk: ChunkId, places: &[Place], mirrors: usize) -> usize {
+        let good = places.iter().filter(|place| !place.is_stale).map(|place| place.ost);
+        let good: BTreeSet<OstIndex> = good.collect();
+        let marked = places.iter().filter(|place| self.can_be_filled(chunk, place)).count();
+        mirrors.saturating_sub(good.len()).max(marked)
+    }
+
+    /// Is it a place that can be filled again? Adopted files are not ours to write, and an OST that
+    /// is not active takes nothing new.
+    pub fn can_be_filled(&self, chunk: ChunkId, place: &Place) -> bool {
+        let is_ours = place.is_stale && place.is_own(chunk);
+        is_ours && self.ost(place.ost).is_some_and(|ost| ost.is_active)
     }
 }

@@ -119,6 +119,36 @@ pub struct Inode {
     pub is_uncounted: Option<bool>,
 }
 
+impl Inode {
+    /// Of the root of a new MDT.
+    pub fn root(now: Time) -> Self {
+        Self {
+            kind: FileKind::Directory,
+            mode: Mode::new(0o755),
+            uid: Uid(0),
+            gid: Gid(0),
+            links: 2,
+            size: 0,
+            stored: 0,
+            device: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            btime: now,
+            version: Version(1),
+            names: vec![],
+            layout: None,
+            stripe: vec![],
+            target: None,
+            entries: 0,
+            project: 0,
+            xattrs: Some(0),
+            acls: None,
+            is_uncounted: None,
+        }
+    }
+}
+
 impl Record for Inode {
     const VERSION: u8 = 1;
     const NAME: &'static str = "inode";

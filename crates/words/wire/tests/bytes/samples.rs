@@ -8,7 +8,7 @@ mod people;
 mod trees;
 
 use self::chunks::{adopted_calls, chunk_calls, copy_calls, mirror_calls};
-use self::kept::ledger_calls;
+use self::kept::{chores, ledger_calls};
 use crate::golden::Sample;
 use std::fmt::Debug;
 use std::panic::RefUnwindSafe;
@@ -104,6 +104,7 @@ fn call(op: Op) -> Vec<Sample> {
         Op::ReportPlace | Op::ExtendMirrors | Op::ResyncFile | Op::SplitMirror => mirror_calls(op),
         Op::FetchChunk | Op::VerifyObject => copy_calls(op),
         Op::ListDeleted | Op::Undelete | Op::DumpMdt | Op::CheckMdt => ledger_calls(op),
+        Op::ListChores => chores(),
         Op::ReadTree | Op::ReportTrails | Op::ReadFiles => trees::calls(op),
         Op::Batch | Op::Reserve => batch_calls(op),
         Op::Lock | Op::TestLock | Op::CancelLock | Op::AssertLocks => lock_calls(op),

@@ -12,6 +12,7 @@ use tieline_types::{
 };
 use tieline_wire::PeerRole;
 use tieline_wire::capability::CapabilityNews;
+use tieline_wire::chores::ListChores;
 use tieline_wire::data::{DeleteChunks, ListObjects, ObjectOwner, OstStatus, PutChunk, StatObject};
 use tieline_wire::federation::{Drain, EditMap, MapEdit};
 use tieline_wire::identity::{EditIdentities, IdentityEdit, ListIdentities, NewIdentity};
@@ -122,6 +123,7 @@ async fn elsewhere(root: &Line) -> Result<()> {
     refused("dump", root.ask(&her, DumpMdt { cursor: None, since: None }).await)?;
     let check = CheckMdt { job: None, received: 0, is_repair: true, reads_bytes: false };
     refused("repair", root.ask(&her, check).await)?;
+    refused("chores", root.ask(&her, ListChores {}).await)?;
     let top = FileId::root_of(MdtIndex(0));
     let list =
         ListDeleted { directory: top, after: None, limit: 10, is_lost: None, after_name: None };

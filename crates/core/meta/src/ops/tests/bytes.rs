@@ -164,7 +164,7 @@ async fn a_large_file_is_cut_in_parts_and_removed_in_the_background() {
     assert_eq!(house.count(b'f').await, 0, "the other file refers to them");
     client.call(unlink(ROOT, "g")).await.unwrap();
     assert_eq!(house.count(b't').await as u64, count - AT_ONCE as u64 + 2);
-    house.mdt.collect_orphans().await.unwrap();
+    house.remove_nameless().await;
     assert_eq!((house.count(b't').await, house.count(b'o').await), (2, 0));
     assert_eq!(house.count(b'i').await, 2);
     assert_eq!(client.call(Usage {}).await.unwrap().inodes, 2);

@@ -83,7 +83,7 @@ async fn what_a_rename_replaced_and_what_was_open_come_back_too() {
     let at = told.iter().find(|file| file.id == old).map(|file| file.deleted);
     other.call(tieline_wire::meta::Release { id: open }).await.unwrap();
     tokio::time::sleep(Duration::from_secs(61)).await;
-    house.mdt.collect_orphans().await.unwrap();
+    house.remove_nameless().await;
     let told = deleted(&client, ROOT).await;
     let then = told.iter().find(|file| file.id == old).map(|file| file.deleted);
     assert!(at.is_some() && at == then, "that it was kept for readers changes no time");
@@ -174,13 +174,6 @@ async fn a_name_comes_back_that_a_file_lost_while_it_had_others() {
     assert_eq!(owner.stat(file).await.links, 2);
     assert_eq!(owner.list(directory).await, ["f"]);
     assert_eq!(owner.kind_of(again(directory, "f")).await, Some(ErrorKind::NotFound));
-    // What is left is forgotten when its time is over.
-    let mut from = None;
-    house.mdt.collect_lost_names(&mut from).await.unwrap();
-    assert_eq!(lost(&owner, ROOT).await.len(), 1);
-    tokio::time::sleep(Duration::from_secs(61)).await;
-    house.mdt.collect_lost_names(&mut from).await.unwrap();
-    assert_eq!(house.count(b'l').await, 0);
 }
 
 /// What it knew of an empty directory that it removed is not so any more.
@@ -218,34 +211,6 @@ async fn only_the_owner_and_root_bring_back() {
     assert_eq!(denied, Some(ErrorKind::PermissionDenied), "the directory's mode counts too");
     root.call(undelete(file, ROOT, "f")).await.unwrap();
     assert_eq!(root.stat(file).await.uid.0, 501);
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_was_kept_long_enough_goes_with_its_chunks() {
-    let house = House::keeping().await;
-    let client = house.client().await;
-    let file = client.create(ROOT, "f").await;
-    client.commit(file, vec![client.chunk(1, 0, 100)]).await;
-    // More than goes at once.
-    let large = client.create(ROOT, "large").await;
-    for part in 0..2 {
-        let extents = (0..200).map(|n| inline((part * 200 + n) * 40_000, b"x")).collect();
-        client.commit(large, extents).await;
-    }
-    client.call(unlink(ROOT, "f")).await.unwrap();
-    client.call(unlink(ROOT, "large")).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(59)).await;
-    house.mdt.collect_deleted().await.unwrap();
-    assert_eq!(house.count(b'u').await, 2);
-    assert_eq!((house.count(b'k').await, house.count(b't').await), (1, 401));
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    house.mdt.collect_deleted().await.unwrap();
-    house.mdt.collect_orphans().await.unwrap();
-    house.mdt.collect_chunks().await.unwrap();
-    let left = house.dump().await.into_iter().filter(|(key, _)| b"udtkfo".contains(&key[0]));
-    assert_eq!(left.count(), 0, "the chunk counts as freed when the file was deleted");
-    assert_eq!(house.remover.removed.lock().unwrap().len(), 1);
-    assert_eq!(house.count(b'i').await, 1);
 }
 
 /// Short for the call.

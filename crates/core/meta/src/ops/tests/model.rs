@@ -336,7 +336,7 @@ async fn play(steps: Vec<Step>) {
         if matches!(step, Step::Rename(..)) {
             // What it replaced lingers a while: past that it is as gone as in the model.
             tokio::time::advance(std::time::Duration::from_secs(61)).await;
-            house.mdt.collect_orphans().await.unwrap();
+            house.remove_nameless().await;
         }
     }
     pair.compare().await;

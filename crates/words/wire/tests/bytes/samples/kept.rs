@@ -1,6 +1,7 @@
-//! What an MDT keeps for bad days.
+//! What an MDT keeps for bad days, and what goes on in its background.
 
 use super::*;
+use tieline_wire::chores::{self, ChoreState};
 use tieline_wire::ledger;
 
 fn deleted_file() -> ledger::DeletedFile {
@@ -101,4 +102,29 @@ pub fn ledger_calls(op: Op) -> Vec<Sample> {
             pair(call, reply)
         }
     }
+}
+
+pub fn chores() -> Vec<Sample> {
+    let now = Time { seconds: 1_700_000_200, nanos: 3 };
+    let failed = chores::Chore {
+        name: "freed-chunks".into(),
+        state: ChoreState::Failed,
+        waits_for: None,
+        failure: Some(chores::ChoreFailure { at: now, detail: "OST0002 does not answer".into() }),
+        done: 512,
+        left: Some(3),
+        unit: "chunks".into(),
+        ended: Some(now),
+    };
+    let waiting = chores::Chore {
+        name: "strays".into(),
+        state: ChoreState::Waiting,
+        waits_for: Some("a check".into()),
+        failure: None,
+        left: None,
+        ended: None,
+        ..failed.clone()
+    };
+    let reply = chores::ListChoresReply { mdt: MdtIndex(1), now, chores: vec![failed, waiting] };
+    pair(chores::ListChores {}, reply)
 }

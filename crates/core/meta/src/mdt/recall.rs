@@ -1,0 +1,266 @@
+//! Taking leases back before a change.
+//!
+//! Whoever holds a lease on what is touched is asked, all at once, and so is everybody who may have
+//! a file open that is about to lose its last name. A holder is waited for until it answers or its
+//! lease has run out. One that is heard of but does not answer within the lease may hear nothing,
+//! as in a cut of one direction: its connection is ended, and it is asked again when it is back.
+//! One that does not answer then either is barred, so that its lease runs out too.
+//!
+//! Invariants: the changing session is never asked; when the waiting is over nobody else believes
+//! what changes.
+
+use crate::Recaller;
+use crate::error::Result;
+use crate::leases::{Change, EVERYTHING, Holder, LeaseTable};
+use crate::mdt::Mdt;
+use crate::view::{Keepers, Touched};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tieline_telemetry::metrics::METRICS;
+use tieline_types::{FileId, SessionId, Version};
+use tieline_wire::NoticeAnswer;
+use tieline_wire::notice::Recall;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+/// A session that is not connected is asked again so often: it may be back.
+const AWAY_PAUSE: Duration = Duration::from_millis(50);
+
+/// Why a session is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Why {
+    /// It may have what loses its last name open.
+    Open,
+    /// It holds a lease on what changes.
+    Change,
+    /// It holds alone what another wants to see.
+    Look,
+}
+
+/// A session to be asked before a change, or before somebody looks.
+pub struct Ask {
+    pub holder: Holder,
+    why: Why,
+    recall: Recall,
+    nameless: BTreeSet<FileId>,
+}
+
+impl Mdt {
+    /// Covers what is touched: from here on nobody else is granted a lease on it. Who must be asked
+    /// before the commit?
+    pub(crate) fn cover(
+        &self,
+        asking: SessionId,
+        change: &mut Change,
+        (touched, sweeps): (&Touched, bool),
+        asked: &BTreeSet<Holder>,
+    ) -> Vec<Ask> {
+        for &file in &touched.nameless {
+            change.lose(file);
+        }
+        let mut holders: BTreeMap<Holder, Why> = BTreeMap::new();
+        for &file in &touched.nameless {
+            for session in self.openers(file) {
+                let mut units = touched.units.iter();
+                let unit = units.find(|(_, unit)| unit.files.contains(&file));
+                let holder = unit.map(|(&unit, _)| Holder { session, unit });
+                holders.extend(
+                    holder
+                        .filter(|holder| !asked.contains(holder))
+                        .map(|holder| (holder, Why::Open)),
+                );
+            }
+        }
+        let mut holding = change.cover(touched.units.keys().copied());
+        if let Some(first) = holding.first().filter(|_| sweeps) {
+            holding.extend(change.sweep(first.unit));
+        }
+        holders.extend(holding.into_iter().map(|holder| (holder, Why::Change)));
+        holders.retain(|holder, _| holder.session != asking);
+        let ask = |(holder, why): (Holder, Why)| {
+            let unit = touched.units.get(&holder.unit).cloned().unwrap_or_default();
+            let recall = Recall {
+                unit: holder.unit,
+                at: Version(0),
+                names: unit.names.into_iter().collect(),
+                files: unit.files.into_iter().collect(),
+                is_shared: None,
+                writes: None,
+                moves: unit.moves.then_some(true),
+            };
+            Ask { holder, why, recall, nameless: touched.nameless.clone() }
+        };
+        holders.into_iter().map(ask).collect()
+    }
+
+    /// Who must be asked before `asking` may see what was read under `seen`? What they hold alone
+    /// they may have changed.
+    pub(crate) fn alone(
+        &self,
+        asking: SessionId,
+        seen: &BTreeSet<FileId>,
+        sends: bool,
+    ) -> Vec<Ask> {
+        let ask = |holder: Holder| {
+            let unit = match holder.unit {
+                EVERYTHING => FileId::new(self.settings.mdt, EVERYTHING.serial()),
+                unit => unit,
+            };
+            let (at, is_shared) = (Version(0), Some(true));
+            let recall = Recall {
+                unit,
+                at,
+                names: vec![],
+                files: vec![],
+                is_shared,
+                writes: None,
+                moves: None,
+            };
+            Ask { holder, why: Why::Look, recall, nameless: BTreeSet::new() }
+        };
+        self.leases.alone(asking, seen, sends).into_iter().map(ask).collect()
+    }
+
+    /// Sessions that may have a file open: those that were seen opening it, and for files of before
+    /// the start all that came over it.
+    pub fn openers(&self, file: FileId) -> BTreeSet<SessionId> {
+        let mut sessions = self.opens.openers(file);
+        if file.serial() < self.first_serial {
+            sessions.extend(self.old_sessions());
+        }
+        sessions
+    }
+
+    /// Recalls name the newest version anybody can have read before the change was covered.
+    pub(crate) async fn dated(&self, mut asks: Vec<Ask>) -> Result<Vec<Ask>> {
+        let at = self.parts.store.begin().await?.version();
+        for ask in &mut asks {
+            ask.recall.at = at;
+        }
+        Ok(asks)
+    }
+
+    /// Asks all at once, and waits until each has answered or believes nothing any more.
+    pub(crate) async fn take_back(&self, asks: Vec<Ask>, keepers: &mut Keepers) {
+        let mut waiting = JoinSet::new();
+        for ask in asks {
+            let asking = Asking {
+                leases: self.leases.clone(),
+                recaller: self.parts.recaller.clone(),
+                lease: self.settings.lease,
+            };
+            waiting.spawn(async move {
+                let answer = asking.ask(&ask).await;
+                (ask, answer)
+            });
+        }
+        while let Some(joined) = waiting.join_next().await {
+            let Ok((ask, answer)) = joined else { continue };
+            self.note_opens(&ask, answer, keepers);
+        }
+    }
+
+    fn note_opens(&self, ask: &Ask, answer: Option<NoticeAnswer>, keepers: &mut Keepers) {
+        let session = ask.holder.session;
+        for &file in &ask.nameless {
+            let is_open = match &answer {
+                Some(answer) => answer.open.contains(&file),
+                // Who does not answer may well have it open still.
+                None => self.openers(file).contains(&session),
+            };
+            if is_open {
+                keepers.insert((file, session));
+            } else if answer.is_some() && ask.recall.files.contains(&file) {
+                self.opens.closed(session, file);
+            }
+        }
+        if ask.why == Why::Look {
+            answer.iter().for_each(|answer| self.note_written(ask.holder.session, answer));
+        }
+        for file in answer.into_iter().flat_map(|answer| answer.open) {
+            if ask.recall.files.contains(&file) {
+                self.opens.opened(session, file);
+            }
+        }
+    }
+}
+
+/// What one task of [`Mdt::take_back`] works with.
+struct Asking {
+    leases: Arc<LeaseTable>,
+    recaller: Arc<dyn Recaller>,
+    lease: Duration,
+}
+
+impl Asking {
+    async fn ask(&self, ask: &Ask) -> Option<NoticeAnswer> {
+        let session = ask.holder.session;
+        let mut give_up = Instant::now() + self.lease;
+        if ask.why == Why::Open {
+            return tokio::select! {
+                biased;
+                answer = self.recaller.recall(session, ask.recall.clone(), self.lease) => answer,
+                () = self.leases.silent(session) => None,
+            };
+        }
+        let mut answer = self.answer_before_end(ask, give_up).await;
+        if answer.is_none() && self.leases.is_good(ask.holder) {
+            self.recaller.hang_up(session);
+            give_up = Instant::now() + self.lease;
+            answer = self.answer_before_end(ask, give_up).await;
+        }
+        if answer.is_some() && ask.why == Why::Look {
+            self.leases.share(ask.holder, ask.recall.at);
+            METRICS.recalls.with_label_values(&["shared"]).inc();
+            return answer;
+        }
+        self.settle(ask.holder, give_up, answer).await
+    }
+
+    async fn answer_before_end(&self, ask: &Ask, give_up: Instant) -> Option<NoticeAnswer> {
+        tokio::select! {
+            biased;
+            answer = self.answer(ask, give_up) => answer,
+            _ = self.leases.ended(ask.holder) => None,
+        }
+    }
+
+    /// Asks, and again when the holder comes back from a lost connection and still holds the unit.
+    async fn answer(&self, ask: &Ask, give_up: Instant) -> Option<NoticeAnswer> {
+        while Instant::now() < give_up && self.leases.is_held(ask.holder) {
+            let patience = give_up.saturating_duration_since(Instant::now());
+            let session = ask.holder.session;
+            let answer = self.recaller.recall(session, ask.recall.clone(), patience).await;
+            if answer.is_some() {
+                return answer;
+            }
+            tokio::time::sleep(AWAY_PAUSE).await;
+        }
+        None
+    }
+
+    /// Waits for the end of a lease whose holder did not answer, and takes it out of the table.
+    async fn settle(
+        &self,
+        holder: Holder,
+        give_up: Instant,
+        answer: Option<NoticeAnswer>,
+    ) -> Option<NoticeAnswer> {
+        let outcome = match &answer {
+            Some(answer) if answer.is_contended => "contended",
+            Some(_) => "answered",
+            None => {
+                if timeout_at(give_up, self.leases.ended(holder)).await.is_err() {
+                    // Heard of, but no answer: what it says from now on is refused.
+                    self.leases.bar(holder.session);
+                    self.leases.ended(holder).await;
+                }
+                "expired"
+            }
+        };
+        METRICS.recalls.with_label_values(&[outcome]).inc();
+        self.leases.taken_back(holder);
+        answer
+    }
+}

@@ -1,0 +1,408 @@
+//! An MDT in memory whose background work runs when a test says so, and the OSTs around it.
+
+use crate::chore::Chore;
+use crate::chore::status::Status;
+use crate::collector::{DeletedFiles, FreedChunks, LostNames, Nameless, Strays};
+use crate::{Mirrors, ObjectMender, Objects, Parts, Tended, Tender};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tieline_format::mdt::PayerChange;
+use tieline_kv::{MemoryStore, Snapshot};
+pub use tieline_meta::fixture::{House as MdtAlone, *};
+use tieline_meta::{CopyMender, Mdt, Settings};
+use tieline_types::background::Change;
+use tieline_types::{
+    ChunkId, Digest, ErrorKind, FileId, Grant, Layout, ObjectName, OstIndex, Place, SessionId,
+    Version,
+};
+use tieline_wire::Failure;
+use tieline_wire::data::{
+    ForeignName, ListObjects, ListObjectsReply, ObjectOwner, ReadObject, ReadObjectReply,
+    StatObject, StatObjectReply,
+};
+use tieline_wire::mirrors::{
+    FetchChunk, FetchChunkReply, Trouble, VerifyObject, VerifyObjectReply,
+};
+
+/// The objects at all OSTs: what is there, and what was deleted.
+#[derive(Default)]
+pub struct Remover {
+    pub removed: Mutex<Vec<(OstIndex, ChunkId)>>,
+    pub down: Mutex<BTreeSet<OstIndex>>,
+    pub there: Mutex<BTreeMap<(OstIndex, ChunkId), Vec<u8>>>,
+    /// Objects whose byte at this offset is damaged.
+    pub damaged: Mutex<BTreeMap<(OstIndex, ChunkId), usize>>,
+    pub unreadable: Mutex<BTreeSet<ChunkId>>,
+    pub foreign: Mutex<BTreeMap<OstIndex, Vec<ForeignName>>>,
+    /// How long a look at an object takes, and how many there were.
+    pub pace: Mutex<Duration>,
+    pub looks: AtomicUsize,
+}
+
+impl Remover {
+    pub fn put(&self, ost: u16, chunk: ChunkId, bytes: &[u8]) {
+        self.there.lock().unwrap().insert((OstIndex(ost), chunk), bytes.to_vec());
+    }
+
+    fn check(&self, ost: OstIndex) -> Result<(), Failure> {
+        match self.down.lock().unwrap().contains(&ost) {
+            true => Err(Failure::new(ErrorKind::Unreachable, "down")),
+            false => Ok(()),
+        }
+    }
+
+    fn bytes(&self, ost: OstIndex, chunk: ChunkId) -> Result<Vec<u8>, Failure> {
+        self.check(ost)?;
+        if self.unreadable.lock().unwrap().contains(&chunk) {
+            return Err(Failure::new(ErrorKind::StorageFault, "Is a directory"));
+        }
+        let bytes = self.there.lock().unwrap().get(&(ost, chunk)).cloned();
+        bytes.ok_or_else(|| Failure::new(ErrorKind::Gone, "not there"))
+    }
+}
+
+#[async_trait::async_trait]
+impl Objects for Remover {
+    async fn remove(&self, ost: OstIndex, chunks: Vec<ChunkId>) -> Result<(), Failure> {
+        self.check(ost)?;
+        let mut there = self.there.lock().unwrap();
+        chunks.iter().for_each(|chunk| drop(there.remove(&(ost, *chunk))));
+        self.removed.lock().unwrap().extend(chunks.into_iter().map(|chunk| (ost, chunk)));
+        Ok(())
+    }
+
+    async fn list(&self, message: ListObjects) -> Result<ListObjectsReply, Failure> {
+        self.check(message.ost)?;
+        let there = self.there.lock().unwrap();
+        let here = there.keys().filter(|(ost, _)| *ost == message.ost).map(|(_, chunk)| *chunk);
+        let behind = here.filter(|chunk| message.after.is_none_or(|after| *chunk > after));
+        let chunks: Vec<ChunkId> = behind.take(message.limit as usize).collect();
+        let is_end = chunks.len() < message.limit as usize;
+        let foreign = self.foreign.lock().unwrap().get(&message.ost).cloned();
+        let foreign = foreign.filter(|_| message.after.is_none());
+        Ok(ListObjectsReply { chunks, is_end, foreign })
+    }
+
+    async fn stat(&self, message: StatObject) -> Result<StatObjectReply, Failure> {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        let pace = *self.pace.lock().unwrap();
+        tokio::time::sleep(pace).await;
+        let bytes = self.bytes(message.ost, message.chunk)?;
+        let (file, offset, version, path) = (FileId(0), 0, Version(0), vec![]);
+        let owner = ObjectOwner { file, offset, version, path };
+        Ok(StatObjectReply { length: bytes.len() as u64, owner, check: 0 })
+    }
+
+    async fn read(&self, message: ReadObject) -> Result<(ReadObjectReply, Bytes), Failure> {
+        let ObjectName::Chunk(chunk) = message.object else { panic!("only chunks are read") };
+        let mut bytes = self.bytes(message.ost, chunk)?;
+        let object_length = bytes.len() as u64;
+        let checks = tieline_types::checksum::block_checks(&bytes);
+        if let Some(&at) = self.damaged.lock().unwrap().get(&(message.ost, chunk)) {
+            bytes[at] ^= 1;
+        }
+        Ok((ReadObjectReply { offset: 0, checks, object_length }, bytes.into()))
+    }
+}
+
+/// OSTs with copies, some of them bad. An adopted file's bytes are the digest that it has now.
+#[derive(Default)]
+pub struct Mender {
+    pub adopted: Mutex<BTreeMap<String, Digest>>,
+    pub held: Mutex<BTreeSet<(OstIndex, ChunkId)>>,
+    pub bad: Mutex<BTreeSet<(OstIndex, ChunkId)>>,
+    /// Chunks whose bad copies are damaged in different blocks.
+    pub scattered: Mutex<BTreeSet<ChunkId>>,
+    pub down: Mutex<BTreeSet<OstIndex>>,
+    pub fetches: Mutex<Vec<FetchChunk>>,
+    /// How many copies were verified.
+    pub looks: AtomicUsize,
+}
+
+impl Mender {
+    fn check_up(&self, ost: OstIndex) -> Result<(), Failure> {
+        match self.down.lock().unwrap().contains(&ost) {
+            true => Err(Failure::new(ErrorKind::Timeout, "down")),
+            false => Ok(()),
+        }
+    }
+
+    pub fn looks(&self) -> usize {
+        self.looks.load(Ordering::Relaxed)
+    }
+
+    fn adopted(&self, path: &str, length: u64) -> Result<VerifyObjectReply, Failure> {
+        let found = self.adopted.lock().unwrap().get(path).copied();
+        let digest = found.ok_or_else(|| Failure::new(ErrorKind::Corrupt, "was changed"))?;
+        Ok(VerifyObjectReply { digest, bad_blocks: 0, first_bad: None, length })
+    }
+
+    fn is_good(&self, ost: OstIndex, chunk: ChunkId) -> bool {
+        let held = self.held.lock().unwrap().contains(&(ost, chunk));
+        held && !self.bad.lock().unwrap().contains(&(ost, chunk))
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectMender for Mender {
+    async fn verify(
+        &self,
+        message: VerifyObject,
+        _patience: Duration,
+    ) -> Result<VerifyObjectReply, Failure> {
+        self.check_up(message.ost)?;
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        let chunk = match message.object {
+            ObjectName::Chunk(chunk) => chunk,
+            ObjectName::External { path, .. } => return self.adopted(&path, message.length),
+        };
+        if !self.held.lock().unwrap().contains(&(message.ost, chunk)) {
+            return Err(Failure::new(ErrorKind::Gone, "no such object"));
+        }
+        let bad_blocks = u32::from(!self.is_good(message.ost, chunk));
+        let first_bad = (bad_blocks > 0).then_some(0);
+        Ok(VerifyObjectReply { digest: DIGEST, bad_blocks, first_bad, length: message.length })
+    }
+
+    async fn fetch(
+        &self,
+        message: FetchChunk,
+        _patience: Duration,
+    ) -> Result<FetchChunkReply, Failure> {
+        self.check_up(message.ost)?;
+        self.fetches.lock().unwrap().push(message.clone());
+        let (ost, chunk) = (message.ost, message.chunk);
+        let is_fetched = !self.is_good(ost, chunk);
+        let is_source = |place: &&Place| self.is_good(place.ost, chunk);
+        let is_scattered = self.scattered.lock().unwrap().contains(&chunk);
+        if is_fetched && !is_scattered && !message.from.iter().any(|place| is_source(&place)) {
+            return Err(Failure::new(ErrorKind::Corrupt, "no good source"));
+        }
+        let bad = message.from.iter().filter(|place| !is_source(place)).map(|place| place.ost);
+        let bad = bad.collect();
+        self.held.lock().unwrap().insert((ost, chunk));
+        self.bad.lock().unwrap().remove(&(ost, chunk));
+        Ok(FetchChunkReply { is_fetched, bad })
+    }
+}
+
+/// Of every chunk.
+pub const DIGEST: Digest = Digest([7; 32]);
+
+/// A running MDT, its background work, and OSTs.
+pub struct House {
+    mdt: MdtAlone,
+    pub remover: Arc<Remover>,
+    pub mender: Arc<Mender>,
+    pub mirrors: Arc<Mirrors>,
+    pub tender: Arc<Tender>,
+}
+
+impl Deref for House {
+    type Target = MdtAlone;
+
+    fn deref(&self) -> &MdtAlone {
+        &self.mdt
+    }
+}
+
+impl House {
+    /// Deleted files go at once: most tests look at what else there is.
+    pub async fn new() -> Self {
+        Self::with(MemoryStore::new(), false).await
+    }
+
+    /// One that keeps deleted files, as MDTs do.
+    pub async fn keeping() -> Self {
+        Self::with(MemoryStore::new(), true).await
+    }
+
+    async fn with(store: MemoryStore, keeps_deleted: bool) -> Self {
+        let settings = Settings { keeps_deleted, ..Settings::default() };
+        let own = crate::Settings {
+            session_keep: settings.session_keep,
+            freed_keep: settings.freed_keep,
+            collect_rate: settings.collect_rate,
+            stray_keep: settings.stray_keep,
+        };
+        let (remover, mender) = (Arc::<Remover>::default(), Arc::<Mender>::default());
+        let mirrors = Arc::<Mirrors>::default();
+        let index = settings.mdt;
+        let mdt = MdtAlone::with_copies(store, settings, Arc::new(Copies(mirrors.clone()))).await;
+        let tender = Tender::new(Parts {
+            mdt: Arc::new(TendedMdt(mdt.mdt.clone())),
+            index,
+            settings: own,
+            store: Arc::new(mdt.store.clone()),
+            world: mdt.world.clone(),
+            map: map_cell(),
+            log: None,
+            objects: remover.clone(),
+            mender: mender.clone(),
+            mirrors: mirrors.clone(),
+        });
+        Self { mdt, remover, mender, mirrors, tender: Arc::new(tender) }
+    }
+
+    /// The server dies and starts again on the same store.
+    pub async fn restarted(self) -> Self {
+        Self::with(self.mdt.store, false).await
+    }
+
+    /// The background work, until it is aborted.
+    pub fn run(&self) -> tokio::task::JoinHandle<()> {
+        let tender = self.tender.clone();
+        tokio::spawn(async move { tender.run().await })
+    }
+
+    /// One round of a chore.
+    pub async fn round(&self, chore: &mut dyn Chore) -> crate::error::Result<()> {
+        chore.round(&self.status()).await
+    }
+
+    pub fn status(&self) -> Status {
+        Status::new(self.parts().index, "test", "pieces")
+    }
+
+    pub fn parts(&self) -> &Arc<Parts> {
+        &self.tender.parts
+    }
+
+    fn pace(&self) -> Arc<crate::pace::Pace> {
+        Arc::new(crate::pace::Pace::new(self.parts().settings.collect_rate))
+    }
+
+    pub fn nameless(&self) -> Nameless {
+        Nameless::new(self.parts())
+    }
+
+    pub fn deleted_files(&self) -> DeletedFiles {
+        DeletedFiles::new(self.parts(), &self.pace())
+    }
+
+    pub fn lost_names(&self) -> LostNames {
+        LostNames::new(self.parts(), &self.pace())
+    }
+
+    pub fn freed_chunks(&self) -> FreedChunks {
+        FreedChunks::new(self.parts(), &self.pace())
+    }
+
+    pub fn strays(&self) -> Strays {
+        Strays::new(self.parts(), &self.pace())
+    }
+}
+
+/// The MDT, as its background work sees it.
+pub struct TendedMdt(pub Arc<Mdt>);
+
+/// Whoever has copies made, as the MDT sees it.
+pub struct Copies(pub Arc<Mirrors>);
+
+impl CopyMender for Copies {
+    fn suspect(&self, chunk: ChunkId, ost: OstIndex) {
+        self.0.suspect(chunk, ost);
+    }
+
+    fn hurry(&self, chunk: ChunkId, file: FileId) -> Option<Trouble> {
+        self.0.hurry(chunk, file)
+    }
+}
+
+#[async_trait::async_trait]
+impl Tended for TendedMdt {
+    async fn change(&self, change: Change) -> Result<bool, Failure> {
+        self.0.change(&change).await
+    }
+
+    fn is_ended(&self) -> bool {
+        self.0.trouble().is_some()
+    }
+
+    fn has_room(&self) -> bool {
+        self.0.has_room()
+    }
+
+    fn is_tight(&self) -> bool {
+        self.0.is_tight()
+    }
+
+    fn is_restored(&self) -> bool {
+        self.0.is_restored()
+    }
+
+    async fn set_checked(&self) -> Result<(), Failure> {
+        self.0.set_checked().await
+    }
+
+    fn store_failed(&self, error: &tieline_kv::Error) {
+        self.0.store_failed(error);
+    }
+
+    fn sessions(&self) -> BTreeSet<SessionId> {
+        self.0.sessions()
+    }
+
+    fn is_grant(&self, grant: Grant) -> bool {
+        self.0.is_grant(grant)
+    }
+
+    async fn end_lost_sessions(&self) -> Result<u64, Failure> {
+        self.0.end_lost_sessions().await
+    }
+
+    fn openers(&self, file: FileId) -> BTreeSet<SessionId> {
+        self.0.openers(file)
+    }
+
+    async fn ask_open(
+        &self,
+        session: SessionId,
+        files: &[FileId],
+    ) -> Result<Option<Vec<FileId>>, Failure> {
+        self.0.ask_open(session, files).await
+    }
+
+    fn closed(&self, session: SessionId, file: FileId) {
+        self.0.closed(session, file);
+    }
+
+    fn first_new_file(&self) -> FileId {
+        self.0.first_new_file()
+    }
+
+    async fn files_counted(&self, count: i64) -> Result<(), Failure> {
+        self.0.files_counted(count).await
+    }
+
+    async fn add_up_usage(&self) -> Result<(), Failure> {
+        self.0.add_up().await
+    }
+
+    async fn usage_missing(
+        &self,
+        snapshot: &mut dyn Snapshot,
+    ) -> Result<Vec<PayerChange>, Failure> {
+        self.0.usage_missing(snapshot).await
+    }
+
+    async fn correct_usage(&self, missing: Vec<PayerChange>) -> Result<(), Failure> {
+        self.0.correct_usage(missing).await
+    }
+
+    fn is_heard(&self, ost: OstIndex, within: Duration) -> bool {
+        self.0.is_heard(ost, within)
+    }
+
+    fn more_places(&self, layout: &Layout, there: &[OstIndex], count: usize) -> Vec<OstIndex> {
+        self.0.more_places(layout, there, count)
+    }
+
+    fn copy_capability(&self, to: OstIndex, file: FileId, from: &[Place]) -> Option<Vec<u8>> {
+        self.0.copy_capability(to, file, from)
+    }
+}

@@ -1,0 +1,133 @@
+//! An MDT and its background work, plugged together: each sees the other by a trait.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tieline_format::mdt::PayerChange;
+use tieline_kv::Snapshot;
+use tieline_meta::{CopyMender, Mdt};
+use tieline_tend::{Mirrors, Tended};
+use tieline_types::background::Change;
+use tieline_types::{ChunkId, FileId, Grant, Layout, OstIndex, Place, SessionId};
+use tieline_wire::Failure;
+use tieline_wire::mirrors::Trouble;
+
+/// What its background work must know of an MDT's settings.
+pub fn settings(settings: &tieline_meta::Settings) -> tieline_tend::Settings {
+    tieline_tend::Settings {
+        session_keep: settings.session_keep,
+        freed_keep: settings.freed_keep,
+        collect_rate: settings.collect_rate,
+        stray_keep: settings.stray_keep,
+    }
+}
+
+/// The MDT, as its background work sees it.
+pub struct TendedMdt(pub Arc<Mdt>);
+
+/// Whoever has copies made, as the MDT sees it.
+pub struct Copies(pub Arc<Mirrors>);
+
+impl CopyMender for Copies {
+    fn suspect(&self, chunk: ChunkId, ost: OstIndex) {
+        self.0.suspect(chunk, ost);
+    }
+
+    fn hurry(&self, chunk: ChunkId, file: FileId) -> Option<Trouble> {
+        self.0.hurry(chunk, file)
+    }
+}
+
+#[async_trait::async_trait]
+impl Tended for TendedMdt {
+    async fn change(&self, change: Change) -> Result<bool, Failure> {
+        self.0.change(&change).await
+    }
+
+    fn is_ended(&self) -> bool {
+        self.0.trouble().is_some()
+    }
+
+    fn has_room(&self) -> bool {
+        self.0.has_room()
+    }
+
+    fn is_tight(&self) -> bool {
+        self.0.is_tight()
+    }
+
+    fn is_restored(&self) -> bool {
+        self.0.is_restored()
+    }
+
+    async fn set_checked(&self) -> Result<(), Failure> {
+        self.0.set_checked().await
+    }
+
+    fn store_failed(&self, error: &tieline_kv::Error) {
+        self.0.store_failed(error);
+    }
+
+    fn sessions(&self) -> BTreeSet<SessionId> {
+        self.0.sessions()
+    }
+
+    fn is_grant(&self, grant: Grant) -> bool {
+        self.0.is_grant(grant)
+    }
+
+    async fn end_lost_sessions(&self) -> Result<u64, Failure> {
+        self.0.end_lost_sessions().await
+    }
+
+    fn openers(&self, file: FileId) -> BTreeSet<SessionId> {
+        self.0.openers(file)
+    }
+
+    async fn ask_open(
+        &self,
+        session: SessionId,
+        files: &[FileId],
+    ) -> Result<Option<Vec<FileId>>, Failure> {
+        self.0.ask_open(session, files).await
+    }
+
+    fn closed(&self, session: SessionId, file: FileId) {
+        self.0.closed(session, file);
+    }
+
+    fn first_new_file(&self) -> FileId {
+        self.0.first_new_file()
+    }
+
+    async fn files_counted(&self, count: i64) -> Result<(), Failure> {
+        self.0.files_counted(count).await
+    }
+
+    async fn add_up_usage(&self) -> Result<(), Failure> {
+        self.0.add_up().await
+    }
+
+    async fn usage_missing(
+        &self,
+        snapshot: &mut dyn Snapshot,
+    ) -> Result<Vec<PayerChange>, Failure> {
+        self.0.usage_missing(snapshot).await
+    }
+
+    async fn correct_usage(&self, missing: Vec<PayerChange>) -> Result<(), Failure> {
+        self.0.correct_usage(missing).await
+    }
+
+    fn is_heard(&self, ost: OstIndex, within: Duration) -> bool {
+        self.0.is_heard(ost, within)
+    }
+
+    fn more_places(&self, layout: &Layout, there: &[OstIndex], count: usize) -> Vec<OstIndex> {
+        self.0.more_places(layout, there, count)
+    }
+
+    fn copy_capability(&self, to: OstIndex, file: FileId, from: &[Place]) -> Option<Vec<u8>> {
+        self.0.copy_capability(to, file, from)
+    }
+}
