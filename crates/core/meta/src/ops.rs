@@ -51,6 +51,7 @@ pub use release::release;
 use crate::error::{Error, Result};
 use crate::view::View;
 use tieline_types::{FileId, Version};
+pub use tieline_wire::TreeReply as Reply;
 use tieline_wire::meta::LeaseGrant;
 use tieline_wire::{Answerer, Op, Request};
 
@@ -64,74 +65,12 @@ pub const EXTENTS_MAX: usize = 1024;
 /// end, as those of ROOT files do, asks for no more.
 pub const EXTENTS_AT_OPEN: usize = 256;
 
-/// Messages of all rooms of the protocol that are answered here.
-mod messages {
-    pub use tieline_wire::ledger::ListDeletedReply;
-    pub use tieline_wire::meta::*;
-    pub use tieline_wire::mirrors::SplitMirrorReply;
-    pub use tieline_wire::quotas::SetProjectReply;
-    pub use tieline_wire::ranges::{CompactReply, CopyRangeReply};
-    pub use tieline_wire::trees::ReportTrailsReply;
-}
-
-macro_rules! replies {
-    ($( $kind:ident { $($lease:tt)* } )*) => {
-        /// The reply of any operation, under its message's name.
-        #[allow(clippy::enum_variant_names)]
-        #[derive(Clone, PartialEq, Debug)]
-        pub enum Reply { $( $kind(messages::$kind) ),* }
-
-        impl Reply {
-            pub fn encode(&self) -> Vec<u8> {
-                match self { $( Self::$kind(reply) => tieline_wire::encode(reply) ),* }
-            }
-
-            /// The lease it grants, if it says anything that may be cached.
-            pub fn lease_mut(&mut self) -> Option<&mut LeaseGrant> {
-                match self { $( Self::$kind(_reply) => replies!(@lease _reply $($lease)*) ),* }
-            }
-        }
-
-        $( impl From<messages::$kind> for Reply {
-            fn from(reply: messages::$kind) -> Self { Self::$kind(reply) }
-        } )*
-    };
-    (@lease $reply:ident) => { None };
-    (@lease $reply:ident $($path:ident).+) => { Some(&mut $reply.$($path).+) };
-}
-
-replies! {
-    EntryReply { lease }
-    LookupParentReply {}
-    AttributesReply { lease }
-    ReadDirectoryReply { lease }
-    CreateReply { open.lease }
-    ChangeReply { lease }
-    ReadSymlinkReply {}
-    OpenReply { lease }
-    GetExtentsReply { lease }
-    PlaceReply {}
-    GetXattrReply {}
-    ListXattrsReply { lease }
-    GetLayoutReply {}
-    BatchReply { lease }
-    ReserveReply {}
-    UsageReply {}
-    ListDeletedReply {}
-    RecordSumsReply {}
-    CopyRangeReply { lease }
-    SplitMirrorReply { lease }
-    CompactReply {}
-    SetProjectReply {}
-    ReportTrailsReply {}
-}
-
 macro_rules! run {
     ($( $name:ident $room:ident )*) => {
         /// Runs one request of the namespace, in its room.
         pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply> {
             Ok(match request {
-                $( Request::$name(message) => $room::run(view, message).await?.into(), )*
+                $( Request::$name(message) => Reply::$name($room::run(view, message).await?), )*
                 // What is no transaction is answered by the service, or by others.
                 _ => return Err(Error::NotServed { op: request.op().name() }),
             })

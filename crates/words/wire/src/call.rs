@@ -42,13 +42,14 @@ pub enum Answerer {
     Oss,
 }
 
-/// Of each call: its number, name, message and reply; which room of `tieline_meta::ops` answers it;
-/// whether it changes an MDT, and which file's record it is most likely to write; whether who asks
-/// it of one directory after the other walks through them.
+/// Of each call: its number, name, message and reply; which room of `tieline_meta::ops` answers it,
+/// and where in the reply its lease is, if it has one; whether it changes an MDT, and which file's
+/// record it is most likely to write; whether who asks it of one directory after the other walks
+/// through them.
 macro_rules! calls {
     (($d:tt) $( $place:ident { $(
         $number:literal $name:ident $message:path => $reply:path
-        $(, in $room:ident)? $(, changes $changes:tt)? $(, sweeps $sweeps:tt)?;
+        $(, in $room:ident $lease:tt)? $(, changes $changes:tt)? $(, sweeps $sweeps:tt)?;
     )* } )*) => {
         /// The calls by name.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -152,6 +153,8 @@ macro_rules! calls {
             ($d then:ident) => { $d then! { $($( $( $name $room )? )*)* } };
         }
 
+        calls! { @replies $($( $( $name $reply, $room $lease; )? )*)* }
+
         $($(
             impl From<$message> for Request {
                 fn from(message: $message) -> Self { Self::$name(message) }
@@ -163,6 +166,24 @@ macro_rules! calls {
             }
         )*)*
     };
+    (@replies $( $name:ident $reply:path, $room:ident $lease:tt; )*) => {
+        /// What an MDT answers in one transaction, by its call.
+        #[derive(Clone, PartialEq, Debug)]
+        pub enum TreeReply { $( $name($reply), )* }
+
+        impl TreeReply {
+            pub fn encode(&self) -> Vec<u8> {
+                match self { $( Self::$name(reply) => crate::encode(reply), )* }
+            }
+
+            /// The lease that it grants, if it says anything that may be cached.
+            pub fn lease_mut(&mut self) -> Option<&mut meta::LeaseGrant> {
+                match self { $( Self::$name(_reply) => calls!(@lease _reply $lease), )* }
+            }
+        }
+    };
+    (@lease $reply:ident ()) => { None };
+    (@lease $reply:ident ($($path:ident).+)) => { Some(&mut $reply.$($path).+) };
     (@answerer tree) => { Answerer::Tree };
     (@answerer mdt) => { Answerer::Mdt };
     (@answerer node) => { Answerer::Node };
@@ -182,61 +203,67 @@ calls! {
     // An MDT, in one transaction: `tieline_meta::ops` has a room of that name for each.
     tree {
         // The namespace, at an MDS.
-        1 Lookup meta::Lookup => meta::EntryReply, in lookup;
-        2 LookupParent meta::LookupParent => meta::LookupParentReply, in lookup_parent;
-        3 GetAttributes meta::GetAttributes => meta::AttributesReply, in get_attributes;
+        1 Lookup meta::Lookup => meta::EntryReply, in lookup(lease);
+        2 LookupParent meta::LookupParent => meta::LookupParentReply, in lookup_parent();
+        3 GetAttributes meta::GetAttributes => meta::AttributesReply, in get_attributes(lease);
         4 SetAttributes meta::SetAttributes => meta::AttributesReply,
-            in set_attributes, changes(r => r.id), sweeps(r => r.size.is_none());
-        5 ReadDirectory meta::ReadDirectory => meta::ReadDirectoryReply, in read_directory;
-        6 Create meta::Create => meta::CreateReply, in create, changes(r => r.parent), sweeps();
+            in set_attributes(lease), changes(r => r.id), sweeps(r => r.size.is_none());
+        5 ReadDirectory meta::ReadDirectory => meta::ReadDirectoryReply, in read_directory(lease);
+        6 Create meta::Create => meta::CreateReply,
+            in create(open.lease), changes(r => r.parent), sweeps();
         7 MakeDirectory meta::MakeDirectory => meta::EntryReply,
-            in make_directory, changes(r => r.parent), sweeps();
+            in make_directory(lease), changes(r => r.parent), sweeps();
         8 MakeSymlink meta::MakeSymlink => meta::EntryReply,
-            in make_symlink, changes(r => r.parent);
-        9 MakeNode meta::MakeNode => meta::EntryReply, in make_node, changes(r => r.parent);
-        10 Link meta::Link => meta::EntryReply, in link, changes(r => r.parent), sweeps();
-        11 Unlink meta::Unlink => meta::ChangeReply, in unlink, changes(r => r.parent), sweeps();
+            in make_symlink(lease), changes(r => r.parent);
+        9 MakeNode meta::MakeNode => meta::EntryReply, in make_node(lease), changes(r => r.parent);
+        10 Link meta::Link => meta::EntryReply, in link(lease), changes(r => r.parent), sweeps();
+        11 Unlink meta::Unlink => meta::ChangeReply,
+            in unlink(lease), changes(r => r.parent), sweeps();
         12 RemoveDirectory meta::RemoveDirectory => meta::ChangeReply,
-            in remove_directory, changes(r => r.parent), sweeps();
+            in remove_directory(lease), changes(r => r.parent), sweeps();
         13 Rename meta::Rename => meta::ChangeReply,
-            in rename, changes(r => r.from_parent), sweeps();
-        14 ReadSymlink meta::ReadSymlink => meta::ReadSymlinkReply, in read_symlink;
-        15 Open meta::Open => meta::OpenReply, in open;
-        16 GetExtents meta::GetExtents => meta::GetExtentsReply, in get_extents;
-        17 Commit meta::Commit => meta::AttributesReply, in commit, changes(r => r.id);
-        18 Place meta::Place => meta::PlaceReply, in place, changes(r => r.id);
-        19 Release meta::Release => meta::ChangeReply, in release, changes(r => r.id);
-        20 GetXattr meta::GetXattr => meta::GetXattrReply, in get_xattr;
-        21 ListXattrs meta::ListXattrs => meta::ListXattrsReply, in list_xattrs;
+            in rename(lease), changes(r => r.from_parent), sweeps();
+        14 ReadSymlink meta::ReadSymlink => meta::ReadSymlinkReply, in read_symlink();
+        15 Open meta::Open => meta::OpenReply, in open(lease);
+        16 GetExtents meta::GetExtents => meta::GetExtentsReply, in get_extents(lease);
+        17 Commit meta::Commit => meta::AttributesReply, in commit(lease), changes(r => r.id);
+        18 Place meta::Place => meta::PlaceReply, in place(), changes(r => r.id);
+        19 Release meta::Release => meta::ChangeReply, in release(lease), changes(r => r.id);
+        20 GetXattr meta::GetXattr => meta::GetXattrReply, in get_xattr();
+        21 ListXattrs meta::ListXattrs => meta::ListXattrsReply, in list_xattrs(lease);
         22 SetXattr meta::SetXattr => meta::AttributesReply,
-            in set_xattr, changes(r => r.id), sweeps();
+            in set_xattr(lease), changes(r => r.id), sweeps();
         23 RemoveXattr meta::RemoveXattr => meta::AttributesReply,
-            in remove_xattr, changes(r => r.id), sweeps();
-        24 GetLayout meta::GetLayout => meta::GetLayoutReply, in get_layout;
-        25 SetLayout meta::SetLayout => meta::AttributesReply, in set_layout, changes(r => r.id);
-        26 Usage meta::Usage => meta::UsageReply, in usage;
+            in remove_xattr(lease), changes(r => r.id), sweeps();
+        24 GetLayout meta::GetLayout => meta::GetLayoutReply, in get_layout();
+        25 SetLayout meta::SetLayout => meta::AttributesReply,
+            in set_layout(lease), changes(r => r.id);
+        26 Usage meta::Usage => meta::UsageReply, in usage();
         // Checksums of adopted files, at an MDS.
-        31 RecordSums meta::RecordSums => meta::RecordSumsReply, in record_sums, changes(r => r.id);
+        31 RecordSums meta::RecordSums => meta::RecordSumsReply,
+            in record_sums(), changes(r => r.id);
         // Extents without their bytes.
-        36 CopyRange ranges::CopyRange => ranges::CopyRangeReply, in copy_range, changes(r => r.to);
-        37 Compact ranges::Compact => ranges::CompactReply, in compact, changes(r => r.id);
+        36 CopyRange ranges::CopyRange => ranges::CopyRangeReply,
+            in copy_range(lease), changes(r => r.to);
+        37 Compact ranges::Compact => ranges::CompactReply, in compact(), changes(r => r.id);
         // Copies of chunks, at an MDS.
         41 ExtendMirrors mirrors::ExtendMirrors => meta::AttributesReply,
-            in extend_mirrors, changes(r => r.id);
+            in extend_mirrors(lease), changes(r => r.id);
         43 SplitMirror mirrors::SplitMirror => mirrors::SplitMirrorReply,
-            in split_mirror, changes(r => r.id);
+            in split_mirror(lease), changes(r => r.id);
         // For bad days, at an MDS.
-        45 ListDeleted ledger::ListDeleted => ledger::ListDeletedReply, in list_deleted;
-        46 Undelete ledger::Undelete => meta::EntryReply, in undelete, changes(r => r.parent);
+        45 ListDeleted ledger::ListDeleted => ledger::ListDeletedReply, in list_deleted();
+        46 Undelete ledger::Undelete => meta::EntryReply,
+            in undelete(lease), changes(r => r.parent);
         // Metadata in bulk.
         51 ReportTrails trees::ReportTrails => trees::ReportTrailsReply,
-            in report_trails, changes();
+            in report_trails(), changes();
         // What a client did by itself under exclusive leases.
-        56 Batch meta::Batch => meta::BatchReply, in batch, changes();
-        57 Reserve meta::Reserve => meta::ReserveReply, in reserve, changes();
+        56 Batch meta::Batch => meta::BatchReply, in batch(lease), changes();
+        57 Reserve meta::Reserve => meta::ReserveReply, in reserve(), changes();
         // Quotas, at an MDS.
         83 SetProject quotas::SetProject => quotas::SetProjectReply,
-            in set_project, changes(r => r.ids.first().copied().unwrap_or_default());
+            in set_project(), changes(r => r.ids.first().copied().unwrap_or_default());
     }
     // An MDT beside its store: locks, bulk, copies, dumps, shares.
     mdt {

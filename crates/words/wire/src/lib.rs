@@ -34,7 +34,7 @@ pub mod ranges;
 mod said;
 pub mod trees;
 
-pub use call::{Answerer, Call, Envelope, Op, Request};
+pub use call::{Answerer, Call, Envelope, Op, Request, TreeReply};
 pub use clock::ServerTime;
 pub use frame::{FrameError, FrameHeader, FrameKind};
 pub use handshake::{CredentialKind, Flavor, Hello, Offer, PeerRole, Refusal, Welcome};

@@ -190,7 +190,7 @@ impl Mdt {
             if let Some(begin) = begin.take() {
                 begin.done();
             }
-            if let (Request::Open(open), Reply::OpenReply(opened), Some(serial)) =
+            if let (Request::Open(open), Reply::Open(opened), Some(serial)) =
                 (request, &mut reply, serial)
             {
                 self.grant_open(asker, serial, open, opened);
@@ -326,7 +326,7 @@ impl Mdt {
         } else {
             self.put_answer(&mut view, asker, request.op(), &reply)
         };
-        if let Reply::CreateReply(created) = &reply {
+        if let Reply::Create(created) = &reply {
             let file = created.open.attributes.id;
             self.opens.opened(asker.session, file);
             if created.is_new {
@@ -344,7 +344,7 @@ impl Mdt {
         let committed = view.commit().await?;
         drop(turn);
         change.committed(committed.version);
-        if let (Request::Commit(commit), Reply::AttributesReply(reply)) = (request, &mut reply) {
+        if let (Request::Commit(commit), Reply::Commit(reply)) = (request, &mut reply) {
             reply.attributes.is_written = self.wrote(asker.session, commit).then_some(true);
         }
         self.revoke_changed(request, &outcomes, (done.len(), is_partial));
@@ -357,7 +357,7 @@ impl Mdt {
             return Ok(Run::Part(outcomes));
         }
         self.sessions.answered(asker.session, asker.number, &pruned);
-        if let Reply::ReserveReply(ReserveReply { first, count }) = reply {
+        if let Reply::Reserve(ReserveReply { first, count }) = reply {
             self.sessions.reserved(asker.session, SerialRun { first, count });
         }
         self.finish(change, committed, &mut reply, alone).await.map(Run::Done)
