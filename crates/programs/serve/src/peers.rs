@@ -250,6 +250,7 @@ impl ObjectSource for Peers {
 #[async_trait::async_trait]
 impl Objects for Peers {
     async fn remove(&self, ost: OstIndex, chunks: Vec<ChunkId>) -> Result<(), Failure> {
+        self.check_answers(ost).await?;
         self.ask_ost(ost, DeleteChunks { ost, chunks }, REMOVE_PATIENCE).await.map(drop)
     }
 

@@ -53,7 +53,8 @@ impl Chore for FreedChunks {
         let until_ms = self.parts.kept_until_ms();
         let mut start = key::freed_from(0);
         let end = key::freed_from(until_ms.saturating_add(1));
-        let mut stayed = 0;
+        // Who did not answer is not waited for again in this round.
+        let (mut stayed, mut failed) = (0, BTreeSet::new());
         for _ in 0..STEPS_PER_ROUND {
             let range = Range::new(start.clone(), end.clone());
             let page = self.parts.store.begin().await?.scan(range, CHUNKS_PER_STEP).await?;
@@ -67,7 +68,7 @@ impl Chore for FreedChunks {
                 batch.spare(chunk, ost);
             }
             self.pace.take(batch.records.len() as u64).await;
-            let failed = self.delete_objects(&batch, status).await;
+            self.delete_objects(&batch, &mut failed, status).await;
             for (chunk, ost) in self.wanted_again(&batch).await? {
                 // Chosen again meanwhile, and maybe taken for whole before it was deleted.
                 self.parts.mirrors.suspect(chunk, ost);
@@ -108,10 +109,17 @@ impl FreedChunks {
         Ok(wanted)
     }
 
-    /// Asks every OST. Those that did not do it are named.
-    async fn delete_objects(&self, batch: &Batch, status: &Status) -> BTreeSet<OstIndex> {
-        let mut failed = BTreeSet::new();
+    /// Asks every OST but those that failed. Those that do not do it are noted.
+    async fn delete_objects(
+        &self,
+        batch: &Batch,
+        failed: &mut BTreeSet<OstIndex>,
+        status: &Status,
+    ) {
         for (&ost, chunks) in &batch.objects {
+            if failed.contains(&ost) {
+                continue;
+            }
             match self.parts.objects.remove(ost, chunks.clone()).await {
                 Ok(()) => {
                     METRICS.chunks_freed.inc_by(chunks.len() as u64);
@@ -125,7 +133,6 @@ impl FreedChunks {
                 }
             }
         }
-        failed
     }
 
     /// Says how many chunks stay.
