@@ -20,7 +20,6 @@ use tieline_foresight::ahead::Width;
 use tieline_foresight::walks::{
     Coming, FilesJob, Flight, Job, Rest, SMALL_MAX, Under, VISIT_ENTRIES, Visit, Walk,
 };
-use tieline_servers::turns::Reader;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
     Caller, Content, ErrorKind, FileId, Layout, MdtIndex, Name, ServerNumber, Version,
@@ -500,9 +499,7 @@ impl Shared {
             if let Content::Chunk(chunk) = &extent.content
                 && extent.validate().is_ok()
             {
-                let (caller, offset, reader) = (caller.clone(), extent.offset, Reader::Own);
-                let is_wanted = Arc::default();
-                let whose = Whose { file, caller, offset, reader, is_wanted };
+                let whose = Whose { offset: extent.offset, ..Whose::own(file, caller) };
                 let range = chunk.skip..chunk.skip + extent.length;
                 self.chunks.memory.linger(chunk.chunk);
                 self.chunks.start(chunk, range, Width::Ahead, &whose);

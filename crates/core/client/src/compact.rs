@@ -26,7 +26,6 @@ use tieline_bytes::Segment;
 use tieline_bytes::Whose;
 use tieline_foresight::ahead::Width;
 use tieline_ranges::overlay::Sealed;
-use tieline_servers::turns::Reader;
 use tieline_types::{Caller, Content, Digest, ErrorKind, Extent, FileId, Layout};
 use tieline_wire::meta::{GetExtents, OpenReply};
 use tieline_wire::ranges::{Compact, SeenContent, SeenExtent};
@@ -172,9 +171,7 @@ impl Shared {
                 Content::Hole => all.resize(all.len() + extent.length as usize, 0),
                 Content::Chunk(chunk) => {
                     let range = chunk.skip..chunk.skip + extent.length;
-                    let (caller, offset) = (caller.clone(), extent.offset);
-                    let reader = Reader::default();
-                    let whose = Whose { file, caller, offset, reader, is_wanted: Arc::default() };
+                    let whose = Whose { offset: extent.offset, ..Whose::own(file, caller) };
                     for segment in self.chunks.start(chunk, range, Width::Exact, &whose) {
                         match segment {
                             Segment::Here(here) => all.extend_from_slice(&here),

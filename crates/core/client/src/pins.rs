@@ -31,7 +31,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tieline_bytes::Whose;
-use tieline_servers::turns::Reader;
 use tieline_types::{
     Caller, ChunkId, ChunkRef, Content, ErrorKind, FileId, FileKind, Gid, Uid, XattrName,
 };
@@ -550,13 +549,9 @@ impl Shared {
         }
         let chunks = extents.into_iter().filter_map(|extent| match extent.content {
             Content::Chunk(chunk) => {
-                let whose = Whose {
-                    file: id,
-                    caller: caller.clone(),
-                    offset: extent.offset,
-                    reader: Reader::Own,
-                    is_wanted: Arc::new(AtomicBool::new(true)),
-                };
+                let is_wanted = Arc::new(AtomicBool::new(true));
+                let own = Whose::own(id, caller);
+                let whose = Whose { offset: extent.offset, is_wanted, ..own };
                 Some(Wanted { chunk, whose })
             }
             _ => None,

@@ -7,7 +7,7 @@ use tieline_net::{Held, Keeping, Unanswered};
 use tieline_owed::records::{
     CALL, KeptSession, first_number, hold, note, put_session, server_name,
 };
-use tieline_servers::Memory;
+use tieline_servers::Records;
 use tieline_types::{RequestNumber, ServerNumber, SessionId};
 use tieline_wire::{Op, Welcome};
 
@@ -17,7 +17,7 @@ pub(crate) struct Sessions {
     pub shared: Weak<Shared>,
 }
 
-impl Memory for Sessions {
+impl Records for Sessions {
     fn keeping(&self, addresses: &[String]) -> Keeping {
         let (keep, session) = (self.keep.clone(), server_name(addresses));
         Keeping { keep, kind: CALL, session, first: RequestNumber(self.first_number() + 1) }

@@ -32,7 +32,7 @@ use tieline_format::map::FederationMap;
 use tieline_keep::{Keep, Record};
 use tieline_owed::cause::Cause;
 use tieline_owed::records::{self, Left};
-use tieline_servers::{Greeting, Memory, Servers};
+use tieline_servers::{Greeting, Records, Servers};
 use tieline_types::{Caller, ClientId, FileId, LockKind, Mode, Name, XattrName};
 use tieline_wire::PeerRole;
 use tieline_wire::federation::MapEdit;
@@ -146,7 +146,7 @@ fn servers(
     (keep, client): (&Keep, ClientId),
 ) -> Arc<Servers> {
     let sessions = Sessions { keep: keep.clone(), shared: weak.clone() };
-    let memory = keep.is_on().then(|| Arc::new(sessions) as Arc<dyn Memory>);
+    let records = keep.is_on().then(|| Arc::new(sessions) as Arc<dyn Records>);
     let greeting = Greeting {
         role: PeerRole::Client,
         client,
@@ -165,7 +165,7 @@ fn servers(
         // What a site's cache brings is large, and shared by many who each have connections.
         fills: settings.warms && parts.near.site.is_none(),
         hearer: weak.clone(),
-        memory,
+        records,
     })
 }
 

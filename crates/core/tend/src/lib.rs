@@ -135,7 +135,11 @@ impl Tender {
         for (chore, status) in chores.into_iter().zip(&self.statuses) {
             running.spawn(chore::run(self.parts.clone(), chore, status.clone()));
         }
-        while running.join_next().await.is_some() {}
+        while let Some(ended) = running.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!("a chore is not done until this server starts again: {error}");
+            }
+        }
     }
 
     /// How a check goes on, for an operator.

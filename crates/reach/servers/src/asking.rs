@@ -102,8 +102,8 @@ impl Servers {
         deadline: Instant,
     ) -> Result<(C::Reply, Bytes)> {
         let patience = Some(deadline.saturating_duration_since(Instant::now()));
-        let memory = self.memory.as_ref().filter(|_| C::OP.is_mutation());
-        let note = memory.map_or_else(Vec::new, |memory| memory.note(C::OP));
+        let records = self.records.as_ref().filter(|_| C::OP.is_mutation());
+        let note = records.map_or_else(Vec::new, |records| records.note(C::OP));
         let (caller, request) = (caller.clone(), message.into());
         let chosen = server.channel(bulk.len() as u64 + expected)?;
         let outgoing = Outgoing { caller, request, bulk, patience, note };
@@ -131,8 +131,8 @@ impl Servers {
         channel: &dyn Channel,
         mut incoming: Incoming,
     ) -> Result<(C::Reply, Bytes), CallError> {
-        if let Some((memory, held)) = self.memory.as_ref().zip(incoming.held.take()) {
-            memory.hold(held);
+        if let Some((records, held)) = self.records.as_ref().zip(incoming.held.take()) {
+            records.hold(held);
         }
         Ok((read_reply::<C>(channel, &incoming)?, incoming.bulk))
     }

@@ -9,7 +9,7 @@
 //!   maps; [`proofs`]: users who prove themselves; [`waits`]: how long is waited for whom.
 //! * [`server`]: one of them, with its [`ways`], whose [`turns`] it is, its [`pace`] and its
 //!   [`clock`]; [`abilities`]: what it can do.
-//! * [`sink`]: what servers say unasked, and who hears it ([`Hearer`]); [`memory`]: what outlives
+//! * [`sink`]: what servers say unasked, and who hears it ([`Hearer`]); [`records`]: what outlives
 //!   this process.
 //! * [`channels`]: for who needs one channel to each; [`by_key`]: one question at a time.
 //!
@@ -27,9 +27,9 @@ mod deaf;
 mod error;
 mod greeting;
 mod maps;
-mod memory;
 mod pace;
 mod proofs;
+mod records;
 mod server;
 mod servers;
 mod sink;
@@ -41,8 +41,8 @@ pub use channels::Channels;
 pub use deaf::Deaf;
 pub use error::Error;
 pub use greeting::Greeting;
-pub use memory::{LeftAnswer, Memory};
 pub use proofs::Credentials;
+pub use records::{LeftAnswer, Records};
 pub use server::{PUT_GRAIN, PUT_GRAINS_MAX, PUT_GRAINS_MIN, Server};
 pub use servers::{Parts, Servers};
 pub use sink::Hearer;

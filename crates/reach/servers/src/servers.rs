@@ -1,8 +1,8 @@
 //! All servers that this process talks to, by the newest map.
 
 use crate::clock::ServerClock;
-use crate::memory::{LeftAnswer, Memory};
 use crate::pace::Pace;
+use crate::records::{LeftAnswer, Records};
 use crate::server::{PUT_BYTES_PER_OSS, PUT_GRAIN, Server, ServerKind};
 use crate::sink::{Hearer, ServerSink};
 use crate::turns::{Reader, Turns};
@@ -42,14 +42,14 @@ pub struct Parts {
     /// Is each connection to a far OSS to find out at once what its way holds?
     pub fills: bool,
     pub hearer: Weak<dyn Hearer>,
-    pub memory: Option<Arc<dyn Memory>>,
+    pub records: Option<Arc<dyn Records>>,
 }
 
 /// All of them.
 pub struct Servers {
     weak: Weak<Self>,
     pub(crate) hearer: Weak<dyn Hearer>,
-    pub(crate) memory: Option<Arc<dyn Memory>>,
+    pub(crate) records: Option<Arc<dyn Records>>,
     world: World,
     pub(crate) dialer: Arc<dyn Dialer>,
     pub map: MapCell,
@@ -70,11 +70,11 @@ pub struct Servers {
 
 impl Servers {
     pub fn new(parts: Parts) -> Arc<Self> {
-        let Parts { world, dialer, map, greeting, wait, fills, hearer, memory } = parts;
+        let Parts { world, dialer, map, greeting, wait, fills, hearer, records } = parts;
         Arc::new_cyclic(|weak| Self {
             weak: weak.clone(),
             hearer,
-            memory,
+            records,
             world,
             dialer,
             map,
@@ -160,9 +160,9 @@ impl Servers {
         let dial = |way| {
             let sink = Arc::new(ServerSink { servers: self.weak.clone(), number, kind, way });
             let hello = self.greeting.hello(map.version);
-            match &self.memory {
-                Some(memory) if kind == ServerKind::Mds => {
-                    self.dial_kept(&**memory, addresses, hello, sink)
+            match &self.records {
+                Some(records) if kind == ServerKind::Mds => {
+                    self.dial_kept(&**records, addresses, hello, sink)
                 }
                 _ => self.dialer.dial(addresses, hello, sink),
             }
@@ -171,7 +171,7 @@ impl Servers {
             number,
             kind,
             addresses: addresses.to_vec(),
-            serial_first: self.memory.as_ref().map_or(0, |memory| memory.first_number()),
+            serial_first: self.records.as_ref().map_or(0, |records| records.first_number()),
             session: Mutex::default(),
             held_until: Mutex::default(),
             features: AtomicU64::new(0),

@@ -66,7 +66,7 @@ impl Fake {
         let hearer: Weak<dyn Hearer> = Weak::<Nobody>::new();
         let wait = Duration::from_secs(60);
         let dialer = Arc::new(FakeDialer(self.clone()));
-        let (fills, memory) = (false, None);
+        let (fills, records) = (false, None);
         let servers = Servers::new(tieline_servers::Parts {
             world,
             dialer,
@@ -75,7 +75,7 @@ impl Fake {
             wait,
             fills,
             hearer,
-            memory,
+            records,
         });
         let room = Room { bytes_max: 64 << 20, spent_max: 64 << 20, lingering_max: 1 << 20 };
         let metadata: Arc<dyn Metadata> = self.clone();

@@ -11,7 +11,7 @@ use tieline_types::{ServerNumber, SessionId};
 use tieline_wire::{Hello, Op, Request, Welcome};
 
 /// Where requests under way and sessions are put down, and what an earlier process left of them.
-pub trait Memory: Send + Sync {
+pub trait Records: Send + Sync {
     /// How the session with the server at these addresses keeps its requests.
     fn keeping(&self, addresses: &[String]) -> Keeping;
 
@@ -47,15 +47,15 @@ impl Servers {
     /// one, whose requests it sends again.
     pub(crate) fn dial_kept(
         &self,
-        memory: &dyn Memory,
+        records: &dyn Records,
         addresses: &[String],
         hello: Hello,
         sink: Arc<ServerSink>,
     ) -> Arc<dyn Channel> {
-        let (session, unanswered) = memory.left(sink.number, addresses);
+        let (session, unanswered) = records.left(sink.number, addresses);
         let told: Vec<_> =
             unanswered.iter().map(|call| (call.request.clone(), call.note.clone())).collect();
-        let (hello, keeping) = (Hello { session, ..hello }, memory.keeping(addresses));
+        let (hello, keeping) = (Hello { session, ..hello }, records.keeping(addresses));
         let (channel, answers) = self.dialer.dial_kept(addresses, hello, sink, keeping, unanswered);
         let answers = told.into_iter().zip(answers);
         let left = answers.map(|((request, note), answer)| LeftAnswer { request, note, answer });
@@ -78,9 +78,9 @@ impl Servers {
 
     /// Puts down in which session we are with a server.
     pub(crate) fn keep_session(&self, number: ServerNumber, welcome: &Welcome) {
-        let Some(memory) = &self.memory else { return };
+        let Some(records) = &self.records else { return };
         let Some(server) = self.numbered(number) else { return };
-        let kept = memory.put_session(&server.addresses, welcome);
+        let kept = records.put_session(&server.addresses, welcome);
         *lock(&server.session) = kept;
     }
 }
