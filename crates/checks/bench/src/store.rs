@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tieline_blob::{ChunkStore, DirChunks, Identity};
 use tieline_format::object::ObjectTrailer;
-use tieline_types::{ChunkId, FileId, Grant, MdtIndex, OstIndex, Version, checksum};
+use tieline_types::{FileId, Grant, GrantedId, MdtIndex, OstIndex, Version, checksum};
 use tieline_world::SystemDice;
 use tokio::runtime::Runtime;
 
@@ -141,9 +141,9 @@ impl Bed {
     }
 
     /// The chunks of this turn.
-    fn chunks(&self) -> Vec<ChunkId> {
+    fn chunks(&self) -> Vec<GrantedId> {
         let first = self.next.get();
-        let chunk = |serial| ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial };
+        let chunk = |serial| GrantedId { mdt: MdtIndex(0), grant: Grant(1), serial };
         (first..first + self.count).map(chunk).collect()
     }
 
@@ -151,7 +151,7 @@ impl Bed {
         (0..self.count).map(|at| self.plain.join(at.to_string()))
     }
 
-    fn trailer(&self, chunk: ChunkId) -> ObjectTrailer {
+    fn trailer(&self, chunk: GrantedId) -> ObjectTrailer {
         ObjectTrailer {
             chunk,
             file: FileId(2),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_types::checksum::BLOCK;
 use tieline_types::{
-    Caller, ChunkRef, Content, ErrorKind, Extent, FileId, Layout, ObjectName, OstIndex, Place,
+    Caller, ChunkRef, Content, ErrorKind, Extent, FileId, Layout, ObjectName, OstIndex, OstPlace,
 };
 use tieline_wire::data::{ChecksumAdopted, ListAdopted, ListAdoptedReply};
 use tieline_wire::meta::{ChunkSums, RecordSums};
@@ -87,8 +87,9 @@ impl Volume {
         chunk: &ChunkRef,
     ) -> Result<u32> {
         let none = || Error::local(ErrorKind::InvalidArgument, "chunk without an adopted place");
-        let is_external = |place: &&Place| matches!(place.object, ObjectName::External { .. });
-        let place = chunk.places.iter().find(is_external).ok_or_else(none)?;
+        let is_external = |place: &&OstPlace| matches!(place.object, ObjectName::External { .. });
+        let (own, places) = chunk.granted().ok_or_else(none)?;
+        let place = places.iter().find(is_external).ok_or_else(none)?;
         let message = ChecksumAdopted {
             ost: place.ost,
             object: place.object.clone(),
@@ -103,8 +104,7 @@ impl Volume {
             return Err(Error::local(ErrorKind::Protocol, "checksums of an adopted chunk"));
         }
         let adler32 = sums.adler32;
-        let sums =
-            ChunkSums { chunk: chunk.chunk, checks: sums.checks, adler32, digest: sums.digest };
+        let sums = ChunkSums { chunk: own, checks: sums.checks, adler32, digest: sums.digest };
         self.shared().ask(caller, id, RecordSums { id, sums: vec![sums] }).await?;
         Ok(adler32)
     }
@@ -125,17 +125,13 @@ impl Shared {
             let mut extents = Vec::new();
             while offset < source.size && extents.len() < COMMIT_EXTENTS {
                 let length = CHUNK.min(source.size - offset);
+                let (ost, object) = (source.ost, source.object());
+                let place = OstPlace { ost, object, offset, length, is_stale: false };
                 let chunk = ChunkRef {
-                    chunk: self.chunk_id(&file).await?,
+                    chunk: self.chunk_id(&file).await?.into(),
                     length,
                     skip: 0,
-                    places: vec![Place {
-                        ost: source.ost,
-                        object: source.object(),
-                        offset,
-                        length,
-                        is_stale: false,
-                    }],
+                    places: vec![place.into()],
                     digest: None,
                     // Of the chunk: known if it is the whole file.
                     adler32: adler32.filter(|_| length == source.size),

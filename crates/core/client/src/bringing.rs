@@ -5,7 +5,7 @@ use crate::shared::Shared;
 use crate::{PathCost, Result, Volume};
 use std::time::Duration;
 use tieline_bytes::{Metadata, Whose};
-use tieline_types::{Caller, ChunkRef, Extent, FileId, MdtIndex, Place};
+use tieline_types::{Caller, ChunkRef, Extent, FileId, MdtIndex, OstPlace};
 use tieline_wire::capability::{CapabilityGrant, GetCapability};
 use tieline_wire::mirrors::ReportPlace;
 
@@ -50,14 +50,14 @@ impl Volume {
         caller: &Caller,
         file: FileId,
         (extent, chunk): (&Extent, &ChunkRef),
-        place: &Place,
+        place: &OstPlace,
     ) -> Result<PathCost> {
         let whose = Whose { offset: extent.offset, ..Whose::own(file, caller) };
         self.shared().chunks.osts.path_cost(chunk, place, &whose).await
     }
 
     /// The places of a chunk in the order in which they would be asked now.
-    pub fn places_in_order(&self, chunk: &ChunkRef) -> Vec<Place> {
+    pub fn places_in_order(&self, chunk: &ChunkRef) -> Vec<OstPlace> {
         self.shared().chunks.osts.places_in_order(chunk, chunk.length)
     }
 }

@@ -323,7 +323,7 @@ impl Shared {
     fn is_disowned(&self, file: &File, arrivals: &[(SealId, Extent)]) -> bool {
         let grant = self.servers.mds(file.id.mdt()).ok().and_then(|server| server.grant());
         arrivals.iter().any(|(_, extent)| match &extent.content {
-            Content::Chunk(chunk) => Some(chunk.chunk.grant) != grant,
+            Content::Chunk(chunk) => chunk.chunk.granted().map(|id| id.grant) != grant,
             Content::Inline(_) | Content::Hole => false,
         })
     }

@@ -236,8 +236,8 @@ pub(crate) fn runs(extents: &[Extent]) -> Vec<(u64, u64)> {
 pub(crate) fn seen(extent: &Extent) -> SeenExtent {
     let content = match &extent.content {
         Content::Chunk(chunk) => SeenContent::Chunk { chunk: chunk.chunk, skip: chunk.skip },
-        Content::Inline(bytes) => SeenContent::Inline(Digest(*blake3::hash(bytes).as_bytes())),
-        Content::Hole => SeenContent::Inline(Digest([0; 32])),
+        Content::Inline(bytes) => SeenContent::Inline(Digest::of(bytes)),
+        Content::Hole => SeenContent::Inline(Digest::blake3([0; 32])),
     };
     SeenExtent { offset: extent.offset, length: extent.length, content }
 }

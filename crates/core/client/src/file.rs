@@ -25,7 +25,7 @@ use tieline_ranges::known::Extents;
 use tieline_ranges::overlay::{Overlay, SealId};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
-    Attributes, Caller, ChunkRef, ErrorKind, Extent, FileId, Layout, OstIndex, Time, Version,
+    Attributes, Caller, ChunkRef, ErrorKind, Extent, FileId, Layout, OstIndex, Place, Time, Version,
 };
 use tieline_wire::meta::ExtentPage;
 use tokio::sync::Notify;
@@ -133,7 +133,7 @@ pub(crate) struct State {
 /// The OSTs that hold a chunk.
 pub(crate) fn copies(chunk: &ChunkRef) -> Vec<OstIndex> {
     let good = chunk.places.iter().filter(|place| !place.is_stale);
-    let mut osts: Vec<OstIndex> = good.map(|place| place.ost).collect();
+    let mut osts: Vec<OstIndex> = good.filter_map(Place::ost).collect();
     osts.sort_unstable();
     osts
 }

@@ -3,7 +3,7 @@
 use crate::{Result, Volume};
 use bytes::Bytes;
 use tieline_believed::Under;
-use tieline_types::{Caller, FileId, Place, PoolName};
+use tieline_types::{Caller, FileId, OstPlace, PoolName};
 use tieline_wire::mirrors::{
     ExtendMirrors, ReportPlace, ResyncFile, ResyncFileReply, SplitMirror, SplitMirrorReply,
     VerifyObject, VerifyObjectReply,
@@ -80,8 +80,8 @@ impl Volume {
     }
 
     /// Has a place read and checked where it lies.
-    pub async fn verify_place(&self, place: &Place) -> Result<VerifyObjectReply> {
-        let Place { ost, offset, length, .. } = *place;
+    pub async fn verify_place(&self, place: &OstPlace) -> Result<VerifyObjectReply> {
+        let OstPlace { ost, offset, length, .. } = *place;
         let message =
             VerifyObject { ost, object: place.object.clone(), offset, length, capability: None };
         let wait = self.shared.servers.wait_for_osts([ost]);

@@ -22,8 +22,8 @@ use tieline_ranges::overlay::{Run, Sealed};
 use tieline_servers::{PUT_GRAIN, PUT_GRAINS_MAX, PUT_GRAINS_MIN};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
-    Caller, ChunkId, ChunkRef, Content, Digest, Effect, ErrorKind, ObjectName, OstIndex, Place,
-    Retry, checksum,
+    Algorithm, Caller, ChunkRef, Content, Digest, Effect, Encoding, ErrorKind, GrantedId, Hasher,
+    ObjectName, OstIndex, OstPlace, Place, Retry, checksum,
 };
 use tieline_wire::data::{ObjectOwner, PutChunk};
 use tieline_wire::meta;
@@ -215,8 +215,8 @@ impl Shared {
             });
         }
         let started = Instant::now();
-        let chunk = whole.chunk(chunk, sealed, vec![]);
-        let mut copies = Copies { chunk, late: puts, here: BTreeSet::new(), failed: vec![] };
+        let (id, chunk) = (chunk, whole.chunk(chunk, sealed, vec![]));
+        let mut copies = Copies { id, chunk, late: puts, here: BTreeSet::new(), failed: vec![] };
         let mut until = None;
         while let Some(joined) = next_put(&mut copies.late, until).await {
             match joined {
@@ -248,7 +248,7 @@ impl Shared {
         column: &Column,
         mut copies: Copies,
     ) -> Copies {
-        let chunk = copies.chunk.chunk;
+        let chunk = copies.id;
         for (ost, error) in &copies.failed {
             tracing::info!(ost = %ost.label(), %chunk, %error, "a copy is left for later");
         }
@@ -297,7 +297,7 @@ impl Shared {
     async fn put(
         self: &Arc<Self>,
         file: &Arc<File>,
-        (ost, chunk): (OstIndex, ChunkId),
+        (ost, chunk): (OstIndex, GrantedId),
         (writer, owner): (Caller, ObjectOwner),
         run: Run,
         whole: &Whole,
@@ -354,7 +354,7 @@ impl Shared {
     }
 
     /// A chunk id under the grant of our session with the file's MDS.
-    pub(crate) async fn chunk_id(&self, file: &File) -> Result<ChunkId> {
+    pub(crate) async fn chunk_id(&self, file: &File) -> Result<GrantedId> {
         let mdt = file.id.mdt();
         if let Some(id) = self.servers.mds(mdt)?.chunk_id(mdt) {
             return Ok(id);
@@ -377,6 +377,7 @@ type Put = (OstIndex, Result<()>);
 
 /// A run, where it has arrived, and the copies that have not yet.
 struct Copies {
+    id: GrantedId,
     chunk: ChunkRef,
     late: JoinSet<Put>,
     here: BTreeSet<OstIndex>,
@@ -423,20 +424,20 @@ impl Whole {
     /// In one pass: each block is summed while it is in the processor's cache.
     fn new(run: &Run) -> Self {
         let mut checks = Vec::with_capacity(run.length().div_ceil(checksum::BLOCK));
-        let mut digest = blake3::Hasher::new();
+        let mut digest = Hasher::new(Algorithm::Blake3);
         let mut adler = simd_adler32::Adler32::new();
         for step in run.parts().iter().flat_map(|part| part.chunks(SUM_STEP)) {
             checks.extend(step.chunks(checksum::BLOCK).map(checksum::crc32c));
             adler.write(step);
             digest.update(step);
         }
-        let digest = Digest(*digest.finalize().as_bytes());
+        let digest = digest.finish(Encoding::Plain);
         Self { checks, digest, adler32: adler.finish() }
     }
 
-    fn chunk(&self, chunk: ChunkId, sealed: &Sealed, places: Vec<Place>) -> ChunkRef {
+    fn chunk(&self, chunk: GrantedId, sealed: &Sealed, places: Vec<Place>) -> ChunkRef {
         ChunkRef {
-            chunk,
+            chunk: chunk.into(),
             length: sealed.run.length() as u64,
             skip: 0,
             places,
@@ -447,9 +448,9 @@ impl Whole {
     }
 }
 
-fn place(ost: OstIndex, chunk: ChunkId, sealed: &Sealed, is_stale: bool) -> Place {
-    let object = ObjectName::Chunk(chunk);
-    Place { ost, object, offset: 0, length: sealed.run.length() as u64, is_stale }
+fn place(ost: OstIndex, chunk: GrantedId, sealed: &Sealed, is_stale: bool) -> Place {
+    let (object, length) = (ObjectName::Chunk(chunk), sealed.run.length() as u64);
+    OstPlace { ost, object, offset: 0, length, is_stale }.into()
 }
 
 /// The next put to end; `None` after the last one, or when the time is up.

@@ -76,7 +76,7 @@ impl Adopted {
             Ok(ChecksumAdoptedReply {
                 checks: checksum::block_checks(&bytes),
                 adler32: simd_adler32::adler32(&bytes.as_ref()),
-                digest: Digest(*blake3::hash(&bytes).as_bytes()),
+                digest: Digest::of(&bytes),
             })
         })
         .await
@@ -99,7 +99,7 @@ impl Adopted {
             // Whole blocks were read; the range may end within the last.
             let bytes = bytes.slice(..bytes.len().min(length as usize));
             Ok(Ok(VerifyObjectReply {
-                digest: Digest(*blake3::hash(&bytes).as_bytes()),
+                digest: Digest::of(&bytes),
                 bad_blocks: 0,
                 first_bad: None,
                 length: bytes.len() as u64,
@@ -115,6 +115,7 @@ impl Adopted {
                 Ok(AdoptedFile { path, size, mtime_ns })
             }
             ObjectName::Chunk(chunk) => Err(self.refuse(format!("chunk {chunk} was not adopted"))),
+            ObjectName::Key(key) => Err(self.refuse(format!("`{key}` is a repository's"))),
         }
     }
 

@@ -15,7 +15,7 @@ use tieline_format::object::ObjectTrailer;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::checksum::{self, BLOCK};
 use tieline_types::{
-    ByteSize, ChunkId, Digest, ErrorKind, Layout, ObjectName, OstIndex, Patchwork, Place,
+    ByteSize, Digest, ErrorKind, GrantedId, Layout, ObjectName, OstIndex, OstPlace, Patchwork,
 };
 use tieline_wire::Failure;
 use tieline_wire::data::{ObjectOwner, ReadObject, ReadObjectReply, StatObject, StatObjectReply};
@@ -108,7 +108,7 @@ struct Looked {
 
 async fn look(
     target: &Arc<Target>,
-    chunk: ChunkId,
+    chunk: GrantedId,
     offset: u64,
     length: u64,
 ) -> Result<Looked, Failure> {
@@ -129,7 +129,7 @@ async fn look(
         let bad = bad_blocks(&bytes, &checks);
         Looked {
             reply: VerifyObjectReply {
-                digest: Digest(*blake3::hash(&own).as_bytes()),
+                digest: Digest::of(&own),
                 bad_blocks: bad.len() as u32,
                 first_bad: bad.first().map(|block| offset + (block * BLOCK) as u64),
                 length: own.len() as u64,
@@ -143,7 +143,7 @@ async fn look(
 /// Does something with an object's bytes; with those of a file where the disk may be waited for.
 async fn with_bytes<T: Send + 'static>(
     target: &Target,
-    chunk: ChunkId,
+    chunk: GrantedId,
     bulk: Bulk,
     work: impl FnOnce(Bytes) -> T + Send + 'static,
 ) -> Result<T, Failure> {
@@ -175,7 +175,7 @@ async fn is_good(target: &Arc<Target>, message: &FetchChunk) -> bool {
 
 async fn fetch_from(
     message: &FetchChunk,
-    place: &Place,
+    place: &OstPlace,
     source: &dyn ObjectSource,
 ) -> Result<(Bytes, Option<ObjectOwner>), Failure> {
     let mut bytes = BytesMut::with_capacity(message.length as usize);
@@ -193,14 +193,14 @@ async fn fetch_from(
         bytes.extend_from_slice(piece.get(skip..end).ok_or_else(damaged)?);
     }
     let bytes = bytes.freeze();
-    if message.digest.is_some_and(|digest| *blake3::hash(&bytes).as_bytes() != digest.0) {
+    if message.digest.is_some_and(|digest| !digest.is_of(&bytes)) {
         return Err(corrupt(message.chunk, place.ost));
     }
     Ok((bytes, owner_at(place, source).await))
 }
 
 /// The question for the next piece of a chunk, from `at` on.
-fn read_of(message: &FetchChunk, place: &Place, at: u64) -> ReadObject {
+fn read_of(message: &FetchChunk, place: &OstPlace, at: u64) -> ReadObject {
     ReadObject {
         ost: place.ost,
         object: place.object.clone(),
@@ -211,7 +211,7 @@ fn read_of(message: &FetchChunk, place: &Place, at: u64) -> ReadObject {
 }
 
 /// What an object at a source remembers of its file.
-async fn owner_at(place: &Place, source: &dyn ObjectSource) -> Option<ObjectOwner> {
+async fn owner_at(place: &OstPlace, source: &dyn ObjectSource) -> Option<ObjectOwner> {
     let ObjectName::Chunk(chunk) = place.object else { return None };
     let asked = source.stat(StatObject { ost: place.ost, chunk }).await;
     asked.ok().map(|found| found.owner)
@@ -240,15 +240,14 @@ async fn patched(
         }
     }
     let (_, bytes) = patchwork.finish()?;
-    let is_other =
-        message.digest.is_some_and(|digest| *blake3::hash(&bytes).as_bytes() != digest.0);
+    let is_other = message.digest.is_some_and(|digest| !digest.is_of(&bytes));
     (!is_other).then(|| (bytes.into(), owner))
 }
 
 /// What is good of the object that is there.
 async fn good_blocks(
     target: &Arc<Target>,
-    chunk: ChunkId,
+    chunk: GrantedId,
     length: u64,
 ) -> Result<Patchwork, Failure> {
     let slice = target.read(chunk, 0, length as u32).await?;
@@ -274,7 +273,7 @@ async fn store(
     target.sync_chunk(message.chunk).await
 }
 
-fn corrupt(chunk: ChunkId, ost: OstIndex) -> Failure {
+fn corrupt(chunk: GrantedId, ost: OstIndex) -> Failure {
     let detail = format!("copy of chunk {chunk} at {} is damaged", ost.label());
     Failure::new(ErrorKind::Corrupt, detail)
 }

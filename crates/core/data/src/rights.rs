@@ -9,7 +9,7 @@
 
 use tieline_auth::capability::{Admitted, Checker, Refused, Wish};
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{ChunkId, ErrorKind, FileId, MdtIndex, ObjectName};
+use tieline_types::{ErrorKind, FileId, GrantedId, MdtIndex, ObjectName};
 use tieline_wire::capability::Holder;
 use tieline_wire::{Failure, Request};
 
@@ -107,7 +107,7 @@ impl Rights<'_> {
         &self,
         shown: &Shown,
         request: &'static str,
-        (chunk, file): (ChunkId, FileId),
+        (chunk, file): (GrantedId, FileId),
     ) -> Result<(), Failure> {
         let Shown::Some(admitted) = shown else { return Ok(()) };
         let object = ObjectName::Chunk(chunk);

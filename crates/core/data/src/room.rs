@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tieline_types::{ChunkId, ClientId};
+use tieline_types::{ClientId, GrantedId};
 use tieline_wire::data::GrantRoom;
 use tokio::time::Instant;
 
@@ -58,14 +58,14 @@ struct Held {
     bytes: u64,
     heard: Instant,
     /// Chunks that were paid for of it, wholly: the same again costs nothing.
-    spent: VecDeque<ChunkId>,
+    spent: VecDeque<GrantedId>,
 }
 
 /// Who puts what, and how much of its room it says that it is.
 #[derive(Clone, Copy)]
 pub(crate) struct Wish {
     pub client: ClientId,
-    pub chunk: ChunkId,
+    pub chunk: GrantedId,
     pub cost: u64,
     pub room: u64,
 }
@@ -236,7 +236,7 @@ impl Room {
 }
 
 impl Held {
-    fn remember(&mut self, chunk: ChunkId) {
+    fn remember(&mut self, chunk: GrantedId) {
         if self.spent.len() >= SPENT_MAX {
             self.spent.pop_front();
         }

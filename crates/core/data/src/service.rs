@@ -157,7 +157,7 @@ impl ChunkService {
             | Request::VerifyObject(VerifyObject { ost, object, .. })
             | Request::ChecksumAdopted(ChecksumAdopted { ost, object, .. }) => match object {
                 ObjectName::Chunk(chunk) => (*ost, vec![chunk.mdt]),
-                ObjectName::External { .. } => (*ost, vec![]),
+                ObjectName::External { .. } | ObjectName::Key(_) => (*ost, vec![]),
             },
             Request::DeleteChunks(delete) => {
                 (delete.ost, delete.chunks.iter().map(|chunk| chunk.mdt).collect())
@@ -202,7 +202,7 @@ impl ChunkService {
         }
         let chunk = match message.object {
             ObjectName::Chunk(chunk) => chunk,
-            object @ ObjectName::External { .. } => {
+            object @ (ObjectName::External { .. } | ObjectName::Key(_)) => {
                 let read = target.adopted.read(object, message.offset, message.length);
                 let (reply, bytes) = read.await?;
                 return Ok((encode(&reply), Bulk::from(bytes)));

@@ -9,7 +9,7 @@ use crate::room::{Ledger, Spent};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tieline_blob::{ChunkStore, Error};
-use tieline_types::{ChunkId, MdtIndex};
+use tieline_types::{GrantedId, MdtIndex};
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 /// Puts and deletions of one chunk take turns; those of different chunks seldom meet.
@@ -89,7 +89,7 @@ impl Budget {
     pub async fn charge(
         &self,
         store: &dyn ChunkStore,
-        (chunk, length): (ChunkId, u64),
+        (chunk, length): (GrantedId, u64),
         (ledger, spent): (&Ledger, &Spent<'_>),
     ) -> Result<Option<Charge<'_>>, Error> {
         let used = self.count(store).await?;
@@ -108,7 +108,7 @@ impl Budget {
     }
 
     /// Deletes a chunk; says whether it was there.
-    pub async fn delete(&self, store: &dyn ChunkStore, chunk: ChunkId) -> Result<bool, Error> {
+    pub async fn delete(&self, store: &dyn ChunkStore, chunk: GrantedId) -> Result<bool, Error> {
         let used = self.count(store).await?;
         let _turn = self.turn(chunk).await;
         let there = length_of(store, chunk).await?;
@@ -119,7 +119,7 @@ impl Budget {
         Ok(was_there)
     }
 
-    async fn turn(&self, chunk: ChunkId) -> MutexGuard<'_, ()> {
+    async fn turn(&self, chunk: GrantedId) -> MutexGuard<'_, ()> {
         // Serials of one writer follow each other, and so take different turns.
         let turn = chunk.serial.wrapping_add(chunk.grant.0) as usize % TURNS;
         self.turns[turn].lock().await
@@ -132,7 +132,7 @@ fn subtract(used: &AtomicU64, bytes: u64) {
 }
 
 /// Bytes of an object that is there; one that is damaged is replaced or deleted as if it had none.
-async fn length_of(store: &dyn ChunkStore, chunk: ChunkId) -> Result<u64, Error> {
+async fn length_of(store: &dyn ChunkStore, chunk: GrantedId) -> Result<u64, Error> {
     match store.stat(chunk).await {
         Ok((_, length)) => Ok(length),
         Err(Error::Absent { .. } | Error::Damaged { .. } | Error::Unopened { .. }) => Ok(0),

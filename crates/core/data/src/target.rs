@@ -21,7 +21,7 @@ use tieline_blob::{ChunkStore, Error, Listed, Slice, Space};
 use tieline_format::object::ObjectTrailer;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
-    ByteSize, ChunkId, ClientId, ErrorKind, FileId, Layout, MdtIndex, OstIndex, checksum,
+    ByteSize, ClientId, ErrorKind, FileId, GrantedId, Layout, MdtIndex, OstIndex, checksum,
 };
 use tieline_wire::Failure;
 use tieline_wire::data::{
@@ -131,7 +131,12 @@ impl Target {
         });
     }
 
-    fn put_check_bytes(&self, chunk: ChunkId, data: &[u8], checks: &[u32]) -> Result<(), Failure> {
+    fn put_check_bytes(
+        &self,
+        chunk: GrantedId,
+        data: &[u8],
+        checks: &[u32],
+    ) -> Result<(), Failure> {
         if data.len() > Layout::CHUNK_SIZE_MAX as usize {
             let (length, limit) = (data.len(), ByteSize(Layout::CHUNK_SIZE_MAX.into()));
             return Err(self.refuse(format!("chunk {chunk} has {length} bytes, over {limit}")));
@@ -148,7 +153,7 @@ impl Target {
     async fn put_check_limits<'t>(
         &'t self,
         spent: &Spent<'t>,
-        chunk: ChunkId,
+        chunk: GrantedId,
         length: u64,
     ) -> Result<Option<Taken<'t>>, Failure> {
         let put = format!("put of chunk {chunk}");
@@ -240,7 +245,7 @@ impl Target {
     async fn charge(
         &self,
         spent: &Spent<'_>,
-        chunk: ChunkId,
+        chunk: GrantedId,
         length: u64,
     ) -> Result<Option<Charge<'_>>, Failure> {
         let Some(budget) = &self.budget else { return Ok(None) };
@@ -288,11 +293,11 @@ impl Target {
     }
 
     /// Has the next reader look at the disk.
-    pub fn forget(&self, chunk: ChunkId) {
+    pub fn forget(&self, chunk: GrantedId) {
         self.store.forget(chunk);
     }
 
-    pub async fn read(&self, chunk: ChunkId, offset: u64, length: u32) -> Result<Slice, Failure> {
+    pub async fn read(&self, chunk: GrantedId, offset: u64, length: u32) -> Result<Slice, Failure> {
         let slice = self.store.read(chunk, offset, length).await;
         slice.map_err(|error| self.failure(format_args!("read of chunk {chunk}"), &error))
     }
@@ -315,17 +320,17 @@ impl Target {
     }
 
     /// Could it not be made durable once? Then syncing it again would find nothing to do.
-    pub fn is_lost(&self, chunk: ChunkId) -> bool {
+    pub fn is_lost(&self, chunk: GrantedId) -> bool {
         lock(&self.volatile).is_lost(chunk)
     }
 
     /// Makes one chunk durable.
-    pub async fn sync_chunk(&self, chunk: ChunkId) -> Result<(), Failure> {
+    pub async fn sync_chunk(&self, chunk: GrantedId) -> Result<(), Failure> {
         let synced = self.store.sync(&[chunk]).await;
         synced.map_err(|error| self.failure(format_args!("sync of chunk {chunk}"), &error))
     }
 
-    pub async fn stat(&self, chunk: ChunkId) -> Result<StatObjectReply, Failure> {
+    pub async fn stat(&self, chunk: GrantedId) -> Result<StatObjectReply, Failure> {
         let stat = self.store.stat(chunk).await;
         let (trailer, length) =
             stat.map_err(|error| self.failure(format_args!("stat of chunk {chunk}"), &error))?;
@@ -336,7 +341,7 @@ impl Target {
     }
 
     /// Deletes what is there of `chunks`; says how many that were.
-    pub async fn delete(&self, chunks: &[ChunkId]) -> Result<u32, Failure> {
+    pub async fn delete(&self, chunks: &[GrantedId]) -> Result<u32, Failure> {
         let mut deleted = 0;
         for &chunk in chunks {
             // First, so that a sync that meets the gap knows why.
@@ -352,7 +357,7 @@ impl Target {
         Ok(deleted)
     }
 
-    pub async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Listed, Failure> {
+    pub async fn list(&self, after: Option<GrantedId>, limit: usize) -> Result<Listed, Failure> {
         let listed = self.store.list(after, limit).await;
         listed.map_err(|error| self.failure("listing of objects", &error))
     }
@@ -386,7 +391,7 @@ impl Target {
     /// Syncs chunks and settles them. Those that are lost are remembered.
     async fn sync_notes(&self, mut notes: Vec<Note>) -> Result<(), Error> {
         while !notes.is_empty() {
-            let chunks: Vec<ChunkId> = notes.iter().map(|note| note.chunk).collect();
+            let chunks: Vec<GrantedId> = notes.iter().map(|note| note.chunk).collect();
             let outcome = self.store.sync(&chunks).await;
             match outcome {
                 Ok(()) => {
@@ -470,7 +475,7 @@ impl Target {
     }
 
     /// Something is wrong with a chunk, for the storage's sake.
-    pub fn fault(&self, chunk: ChunkId, kind: ErrorKind, reason: &str) -> Failure {
+    pub fn fault(&self, chunk: GrantedId, kind: ErrorKind, reason: &str) -> Failure {
         let detail = format!("{}: read of chunk {chunk}: {reason}", self.label);
         tracing::warn!("{detail}");
         Failure::new(kind, detail)

@@ -5,7 +5,8 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use tieline_blob::{Faults, FaultyChunks, MemoryChunks};
 use tieline_types::{
-    ChunkId, ClientId, ErrorKind, FileId, Grant, MdtIndex, ObjectName, OstIndex, Version, checksum,
+    ClientId, ErrorKind, FileId, Grant, GrantedId, MdtIndex, ObjectName, OstIndex, Version,
+    checksum,
 };
 use tieline_wire::data::*;
 use tieline_wire::mirrors::VerifyObject;
@@ -48,13 +49,13 @@ impl Bench {
         Ok(self.ask(SyncFile { ost: OST, file: FileId(file), capability: None }).await?.synced)
     }
 
-    async fn objects(&self) -> Vec<ChunkId> {
+    async fn objects(&self) -> Vec<GrantedId> {
         self.ask(ListObjects { ost: OST, after: None, limit: 100 }).await.unwrap().chunks
     }
 }
 
-fn chunk(serial: u64) -> ChunkId {
-    ChunkId { mdt: MdtIndex(0), grant: Grant(5), serial }
+fn chunk(serial: u64) -> GrantedId {
+    GrantedId { mdt: MdtIndex(0), grant: Grant(5), serial }
 }
 
 fn data(length: usize) -> Bytes {
@@ -214,7 +215,7 @@ async fn what_was_there_before_a_start_counts() {
 async fn an_mdt_that_a_site_does_not_name_is_not_obeyed() {
     let mdts = Some([MdtIndex(1)].into());
     let bench = bench(Limits { mdts, ..Limits::default() });
-    let (theirs, ours) = (chunk(1), ChunkId { mdt: MdtIndex(1), ..chunk(1) });
+    let (theirs, ours) = (chunk(1), GrantedId { mdt: MdtIndex(1), ..chunk(1) });
     let refusal = bench.put(1, 1, 10).await.unwrap_err();
     assert_eq!(refusal.kind, ErrorKind::NotPermitted);
     assert!(refusal.detail.contains("MDT0000"), "{}", refusal.detail);

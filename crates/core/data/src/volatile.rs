@@ -8,23 +8,23 @@
 //! Invariants: `by_chunk`, `by_file` and `by_age` name the same chunks; none of them is in `lost`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use tieline_types::{ChunkId, FileId};
+use tieline_types::{FileId, GrantedId};
 
 /// A chunk that is not durable, as it was noted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Note {
-    pub chunk: ChunkId,
+    pub chunk: GrantedId,
     age: u64,
 }
 
 #[derive(Default)]
 pub(crate) struct Volatile {
-    by_chunk: BTreeMap<ChunkId, (FileId, u64)>,
-    by_file: BTreeSet<(FileId, ChunkId)>,
-    by_age: BTreeMap<u64, ChunkId>,
+    by_chunk: BTreeMap<GrantedId, (FileId, u64)>,
+    by_file: BTreeSet<(FileId, GrantedId)>,
+    by_age: BTreeMap<u64, GrantedId>,
     /// Counts notes: a lower one is older.
     next: u64,
-    lost: BTreeMap<ChunkId, FileId>,
+    lost: BTreeMap<GrantedId, FileId>,
 }
 
 impl Volatile {
@@ -32,7 +32,7 @@ impl Volatile {
         self.by_chunk.len()
     }
 
-    pub fn note(&mut self, file: FileId, chunk: ChunkId) {
+    pub fn note(&mut self, file: FileId, chunk: GrantedId) {
         if self.lost.contains_key(&chunk) {
             return;
         }
@@ -44,9 +44,9 @@ impl Volatile {
     }
 
     pub fn of_file(&self, file: FileId) -> Vec<Note> {
-        let first = ChunkId { mdt: Default::default(), grant: Default::default(), serial: 0 };
+        let first = GrantedId { mdt: Default::default(), grant: Default::default(), serial: 0 };
         let chunks = self.by_file.range((file, first)..).take_while(|(owner, _)| *owner == file);
-        let note = |chunk: ChunkId| Some(Note { chunk, age: self.by_chunk.get(&chunk)?.1 });
+        let note = |chunk: GrantedId| Some(Note { chunk, age: self.by_chunk.get(&chunk)?.1 });
         chunks.filter_map(|(_, chunk)| note(*chunk)).collect()
     }
 
@@ -65,7 +65,7 @@ impl Volatile {
     }
 
     /// These will never be durable. Says how many of them anybody still cares for.
-    pub fn lose(&mut self, chunks: &[ChunkId]) -> usize {
+    pub fn lose(&mut self, chunks: &[GrantedId]) -> usize {
         let before = self.lost.len();
         for &chunk in chunks {
             if let Some((file, _)) = self.remove(chunk) {
@@ -76,12 +76,12 @@ impl Volatile {
     }
 
     /// The chunk is deleted: nobody asks for it any more.
-    pub fn forget(&mut self, chunk: ChunkId) {
+    pub fn forget(&mut self, chunk: GrantedId) {
         self.remove(chunk);
         self.lost.remove(&chunk);
     }
 
-    pub fn is_lost(&self, chunk: ChunkId) -> bool {
+    pub fn is_lost(&self, chunk: GrantedId) -> bool {
         self.lost.contains_key(&chunk)
     }
 
@@ -89,11 +89,11 @@ impl Volatile {
         self.lost.len()
     }
 
-    pub fn lost_of_file(&self, file: FileId) -> Option<ChunkId> {
+    pub fn lost_of_file(&self, file: FileId) -> Option<GrantedId> {
         self.lost.iter().find(|(_, owner)| **owner == file).map(|(chunk, _)| *chunk)
     }
 
-    fn remove(&mut self, chunk: ChunkId) -> Option<(FileId, u64)> {
+    fn remove(&mut self, chunk: GrantedId) -> Option<(FileId, u64)> {
         let (file, age) = self.by_chunk.remove(&chunk)?;
         self.by_file.remove(&(file, chunk));
         self.by_age.remove(&age);
@@ -106,8 +106,8 @@ mod tests {
     use super::*;
     use tieline_types::{Grant, MdtIndex};
 
-    fn chunk(serial: u64) -> ChunkId {
-        ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial }
+    fn chunk(serial: u64) -> GrantedId {
+        GrantedId { mdt: MdtIndex(0), grant: Grant(1), serial }
     }
 
     fn chunks(notes: &[Note]) -> Vec<u64> {

@@ -114,9 +114,10 @@ async fn note_copies(view: &mut View<'_>, file: FileId) -> Result<bool> {
     let map = view.scene.map;
     for extent in &page.extents {
         let Content::Chunk(chunk) = &extent.content else { continue };
-        if map.copies_lacking(chunk.chunk, &chunk.places, copies_of(&inode)) > 0 {
+        let Some((chunk, places)) = chunk.granted() else { continue };
+        if map.copies_lacking(chunk, &places, copies_of(&inode)) > 0 {
             let lacking = Lacking { since: Time::default(), file, next: 0 };
-            view.put(key::lacking_chunk(chunk.chunk), &lacking);
+            view.put(key::lacking_chunk(chunk), &lacking);
         }
     }
     let is_done = page.covered >= inode.size || page.covered <= noted.next;

@@ -13,7 +13,9 @@ use tieline_format::mdt::{Chunk, Freed, Inode, StoredContent, StoredExtent, key}
 use tieline_kv::{Key, Range, Value};
 use tieline_ranges::stored::{self, Edit, Extents, Piece};
 use tieline_types::checksum::BLOCK;
-use tieline_types::{ChunkId, ChunkRef, Content, Extent, FileId, Layout, ObjectName, Place};
+use tieline_types::{
+    ChunkRef, Content, Extent, FileId, GrantedId, Layout, ObjectName, OstPlace, Place,
+};
 use tieline_wire::meta::ExtentPage;
 
 /// Extents (or attributes) of a removed file that are deleted with its last name; more are left to
@@ -55,7 +57,7 @@ pub async fn page(
     found.retain(|at, extent| at + extent.length > offset);
     let range = Range::new(key::extent(id, offset), key::after(&key::extents(id)));
     collect(id, view.scan(range, limit + 1).await?, &mut found)?;
-    let chunk_ids: BTreeSet<ChunkId> = found.values().filter_map(chunk_of).collect();
+    let chunk_ids: BTreeSet<GrantedId> = found.values().filter_map(chunk_of).collect();
     let chunks = read_chunks(view, chunk_ids).await?;
 
     let mut page = ExtentPage { extents: vec![], covered: offset };
@@ -136,17 +138,17 @@ pub fn weigh(extent: &Extent) -> usize {
 }
 
 /// An extent as readers see it.
-fn told(offset: u64, stored: StoredExtent, chunks: &BTreeMap<ChunkId, Chunk>) -> Result<Extent> {
+fn told(offset: u64, stored: StoredExtent, chunks: &BTreeMap<GrantedId, Chunk>) -> Result<Extent> {
     let content = match stored.content {
         StoredContent::Inline(bytes) => Content::Inline(bytes),
         StoredContent::Chunk { chunk: id, skip } => {
             let missing = || Error::Missing { what: "chunk record", id: id.to_string() };
             let chunk = chunks.get(&id).ok_or_else(missing)?;
             Content::Chunk(ChunkRef {
-                chunk: id,
+                chunk: id.into(),
                 length: chunk.length,
                 skip,
-                places: chunk.places.clone(),
+                places: chunk.places.iter().cloned().map(Place::from).collect(),
                 digest: chunk.digest,
                 adler32: chunk.adler32,
                 checks: chunk.checks.clone(),
@@ -181,8 +183,10 @@ pub async fn replace(
     let is_clients = naming == Naming::Client;
     let held = is_clients.then(|| old.values().filter_map(chunk_of).collect());
     let mut new_chunks = NewChunks { held, chunks: BTreeMap::new() };
-    let pieces: Vec<Piece> =
-        extents.iter().map(|extent| piece(extent, &mut new_chunks.chunks)).collect();
+    let pieces: Vec<Piece> = extents
+        .iter()
+        .map(|extent| piece(extent, &mut new_chunks.chunks))
+        .collect::<Result<_>>()?;
     let edit = stored::replace(&old, &pieces);
     if edit.stored > 0 {
         view.afford((id, Some(inode)), inode, edit.stored)?;
@@ -228,24 +232,26 @@ fn clusters(extents: &[Extent]) -> Vec<(u64, u64)> {
     clusters
 }
 
-fn piece(extent: &Extent, new_chunks: &mut BTreeMap<ChunkId, Chunk>) -> Piece {
+fn piece(extent: &Extent, new_chunks: &mut BTreeMap<GrantedId, Chunk>) -> Result<Piece> {
     let content = match &extent.content {
         Content::Hole => None,
         Content::Inline(bytes) => Some(StoredContent::Inline(bytes.clone())),
         Content::Chunk(chunk) => {
+            let others = Error::Invalid { what: "a committed chunk is not granted, or at no OST" };
+            let (id, places) = chunk.granted().ok_or(others)?;
             let record = Chunk {
                 length: chunk.length,
                 references: 0,
-                places: chunk.places.clone(),
+                places,
                 digest: chunk.digest,
                 adler32: chunk.adler32,
                 checks: chunk.checks.clone(),
             };
-            new_chunks.insert(chunk.chunk, record);
-            Some(StoredContent::Chunk { chunk: chunk.chunk, skip: chunk.skip })
+            new_chunks.insert(id, record);
+            Some(StoredContent::Chunk { chunk: id, skip: chunk.skip })
         }
     };
-    Piece { offset: extent.offset, length: extent.length, content }
+    Ok(Piece { offset: extent.offset, length: extent.length, content })
 }
 
 /// Cuts everything from `size` on, from the end. `None` as for [`replace`], with the size down to
@@ -327,7 +333,7 @@ fn collect(id: FileId, pairs: Vec<(Key, Value)>, extents: &mut Extents) -> Resul
     Ok(())
 }
 
-fn chunk_of(extent: &StoredExtent) -> Option<ChunkId> {
+fn chunk_of(extent: &StoredExtent) -> Option<GrantedId> {
     match extent.content {
         StoredContent::Chunk { chunk, .. } => Some(chunk),
         StoredContent::Inline(_) => None,
@@ -336,8 +342,8 @@ fn chunk_of(extent: &StoredExtent) -> Option<ChunkId> {
 
 pub async fn read_chunks(
     view: &mut View<'_>,
-    ids: BTreeSet<ChunkId>,
-) -> Result<BTreeMap<ChunkId, Chunk>> {
+    ids: BTreeSet<GrantedId>,
+) -> Result<BTreeMap<GrantedId, Chunk>> {
     let keys: Vec<Key> = ids.iter().map(|&id| key::chunk(id)).collect();
     let values = view.read(&keys).await?;
     let mut chunks = BTreeMap::new();
@@ -353,8 +359,8 @@ pub async fn read_chunks(
 #[derive(Default)]
 struct NewChunks {
     /// What the file holds there, if only that may be named besides the session's own.
-    held: Option<BTreeSet<ChunkId>>,
-    chunks: BTreeMap<ChunkId, Chunk>,
+    held: Option<BTreeSet<GrantedId>>,
+    chunks: BTreeMap<GrantedId, Chunk>,
 }
 
 /// Writes an edit: the extents, and what it means for the chunks. Checks before it writes.
@@ -368,7 +374,7 @@ async fn write(
     let known = read_chunks(view, asked).await?;
     for (chunk, new) in &new_chunks {
         check_chunk(view, *chunk, new, known.get(chunk))?;
-        let is_nameable = |held: &BTreeSet<ChunkId>| held.contains(chunk);
+        let is_nameable = |held: &BTreeSet<GrantedId>| held.contains(chunk);
         let is_own = chunk.grant == view.scene.grant;
         if !is_own && !held.as_ref().is_none_or(is_nameable) {
             return Err(Error::ChunkGone { chunk: *chunk });
@@ -404,7 +410,7 @@ async fn write(
 }
 
 /// A chunk in a commit is either known and in use, or new and named with the session's own grant.
-fn check_chunk(view: &View<'_>, id: ChunkId, new: &Chunk, known: Option<&Chunk>) -> Result<()> {
+fn check_chunk(view: &View<'_>, id: GrantedId, new: &Chunk, known: Option<&Chunk>) -> Result<()> {
     match known {
         Some(chunk) if chunk.references == 0 => Err(Error::ChunkGone { chunk: id }),
         Some(chunk) if chunk.length != new.length => Err(Error::ChunkLength { chunk: id }),
@@ -435,7 +441,7 @@ fn check_chunk(view: &View<'_>, id: ChunkId, new: &Chunk, known: Option<&Chunk>)
 
 /// What is kept of a chunk is told to every reader: it must be what a chunk can be. And an object
 /// of ours has the name of its chunk, else a client could have others' chunks read as its own.
-fn check_new(id: ChunkId, new: &Chunk) -> Result<()> {
+fn check_new(id: GrantedId, new: &Chunk) -> Result<()> {
     let blocks = new.length.div_ceil(BLOCK as u64);
     if new.length > u64::from(Layout::CHUNK_SIZE_MAX) {
         return Err(Error::Invalid { what: "a new chunk has more than 64 MiB" });
@@ -446,13 +452,13 @@ fn check_new(id: ChunkId, new: &Chunk) -> Result<()> {
     if new.checks.as_ref().is_some_and(|checks| checks.len() as u64 != blocks) {
         return Err(Error::Invalid { what: "a new chunk has not one checksum for each block" });
     }
-    let is_its = |place: &Place| is_external(place) || place.is_own(id);
+    let is_its = |place: &OstPlace| is_external(place) || place.is_own(id);
     if !new.places.iter().all(is_its) {
         return Err(Error::Invalid { what: "a new chunk lies in an object of another name" });
     }
     Ok(())
 }
 
-fn is_external(place: &Place) -> bool {
+fn is_external(place: &OstPlace) -> bool {
     matches!(place.object, ObjectName::External { .. })
 }

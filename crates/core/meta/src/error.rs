@@ -7,7 +7,7 @@ use tieline_types::extent::ExtentError;
 use tieline_types::layout::LayoutError;
 use tieline_types::quota::Payer;
 use tieline_types::{
-    ChunkId, ErrorKind, FileId, MdtIndex, Name, OstIndex, PoolName, SessionId, XattrName,
+    ErrorKind, FileId, GrantedId, MdtIndex, Name, OstIndex, PoolName, SessionId, XattrName,
 };
 use tieline_wire::Failure;
 
@@ -116,11 +116,11 @@ pub enum Error {
     )]
     NotWhole { offset: u64, ost: OstIndex },
     #[error("chunk {chunk} was freed: fetch the extents again")]
-    ChunkGone { chunk: ChunkId },
+    ChunkGone { chunk: GrantedId },
     #[error("chunk {chunk} is named with another session's grant")]
-    ChunkForeign { chunk: ChunkId },
+    ChunkForeign { chunk: GrantedId },
     #[error("chunk {chunk} is known with another length")]
-    ChunkLength { chunk: ChunkId },
+    ChunkLength { chunk: GrantedId },
     #[error("waiting for this lock on {file} would be waiting for oneself")]
     Deadlock { file: FileId },
     #[error("no more locks can be kept on {file}, or by this client")]

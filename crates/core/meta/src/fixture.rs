@@ -11,8 +11,8 @@ use tieline_format::mdt::NO_SESSION;
 use tieline_kv::{MemoryStore, Store};
 use tieline_types::background::Change;
 use tieline_types::{
-    Attributes, Caller, ChunkId, ChunkRef, ClientId, Content, ErrorKind, Extent, FileId,
-    FlavorRules, Gid, Grant, LostLock, MdtIndex, Mode, Name, ObjectName, OstIndex, Place,
+    Attributes, Caller, ChunkRef, ClientId, Content, ErrorKind, Extent, FileId, FlavorRules, Gid,
+    Grant, GrantedId, LostLock, MdtIndex, Mode, Name, ObjectName, OstIndex, OstPlace,
     RequestNumber, SessionId, SetTime, Uid, Version,
 };
 use tieline_wire::data::OstState;
@@ -170,9 +170,9 @@ impl Recaller for Clients {
 pub struct Alone;
 
 impl CopyMender for Alone {
-    fn suspect(&self, _: ChunkId, _: OstIndex) {}
+    fn suspect(&self, _: GrantedId, _: OstIndex) {}
 
-    fn hurry(&self, _: ChunkId, _: FileId) -> Option<Trouble> {
+    fn hurry(&self, _: GrantedId, _: FileId) -> Option<Trouble> {
         None
     }
 }
@@ -509,14 +509,14 @@ impl Client {
 
     /// `length` bytes at `offset` in a chunk of their own.
     pub fn chunk(&self, serial: u64, offset: u64, length: u64) -> Extent {
-        let chunk = ChunkId { mdt: MdtIndex(0), grant: self.grant, serial };
+        let chunk = GrantedId { mdt: MdtIndex(0), grant: self.grant, serial };
         let object = ObjectName::Chunk(chunk);
-        let place = Place { ost: OstIndex(0), object, offset: 0, length, is_stale: false };
+        let place = OstPlace { ost: OstIndex(0), object, offset: 0, length, is_stale: false };
         let content = Content::Chunk(ChunkRef {
-            chunk,
+            chunk: chunk.into(),
             length,
             skip: 0,
-            places: vec![place],
+            places: vec![place.into()],
             digest: None,
             adler32: None,
             checks: None,

@@ -76,7 +76,9 @@ use std::time::Duration;
 use tieline_auth::MapCell;
 use tieline_kv::Store;
 use tieline_ledger::log::Log;
-use tieline_types::{Caller, ChunkId, FileId, Grant, LostLock, OstIndex, RequestNumber, SessionId};
+use tieline_types::{
+    Caller, FileId, Grant, GrantedId, LostLock, OstIndex, RequestNumber, SessionId,
+};
 use tieline_wire::mirrors::Trouble;
 use tieline_wire::notice::Recall;
 use tieline_wire::quotas::{QuotaNews, QuotaNewsReply, QuotaShares, QuotaSharesReply};
@@ -118,11 +120,11 @@ pub trait Recaller: Send + Sync {
 /// Has bad and missing copies of chunks made again.
 pub trait CopyMender: Send + Sync {
     /// Somebody found a place bad.
-    fn suspect(&self, chunk: ChunkId, ost: OstIndex);
+    fn suspect(&self, chunk: GrantedId, ost: OstIndex);
 
     /// Somebody waits for the copies that a chunk of this file lacks. Says what was in the way when
     /// it was tried.
-    fn hurry(&self, chunk: ChunkId, file: FileId) -> Option<Trouble>;
+    fn hurry(&self, chunk: GrantedId, file: FileId) -> Option<Trouble>;
 }
 
 /// The MDT that keeps the limits of quotas, as the others reach it.

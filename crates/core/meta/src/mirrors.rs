@@ -13,11 +13,12 @@ pub fn note(view: &mut View<'_>, id: FileId, inode: &Inode, extents: &[Extent]) 
     let mirrors = copies_of(inode);
     for extent in extents {
         let Content::Chunk(chunk) = &extent.content else { continue };
-        let osts: BTreeSet<OstIndex> = chunk.places.iter().map(|place| place.ost).collect();
-        let is_stale = chunk.places.iter().any(|place| place.is_stale);
+        let Some((chunk, places)) = chunk.granted() else { continue };
+        let osts: BTreeSet<OstIndex> = places.iter().map(|place| place.ost).collect();
+        let is_stale = places.iter().any(|place| place.is_stale);
         if is_stale || osts.len() < mirrors {
             let lacking = Lacking { since: view.scene.now, file: id, next: 0 };
-            view.put(key::lacking_chunk(chunk.chunk), &lacking);
+            view.put(key::lacking_chunk(chunk), &lacking);
         }
     }
 }

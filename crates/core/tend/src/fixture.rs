@@ -16,7 +16,7 @@ pub use tieline_meta::fixture::{House as MdtAlone, *};
 use tieline_meta::{CopyMender, Mdt, Settings};
 use tieline_types::background::Change;
 use tieline_types::{
-    ChunkId, Digest, ErrorKind, FileId, Grant, Layout, ObjectName, OstIndex, Place, SessionId,
+    Digest, ErrorKind, FileId, Grant, GrantedId, Layout, ObjectName, OstIndex, OstPlace, SessionId,
     Version,
 };
 use tieline_wire::Failure;
@@ -31,12 +31,12 @@ use tieline_wire::mirrors::{
 /// The objects at all OSTs: what is there, and what was deleted.
 #[derive(Default)]
 pub struct Remover {
-    pub removed: Mutex<Vec<(OstIndex, ChunkId)>>,
+    pub removed: Mutex<Vec<(OstIndex, GrantedId)>>,
     pub down: Mutex<BTreeSet<OstIndex>>,
-    pub there: Mutex<BTreeMap<(OstIndex, ChunkId), Vec<u8>>>,
+    pub there: Mutex<BTreeMap<(OstIndex, GrantedId), Vec<u8>>>,
     /// Objects whose byte at this offset is damaged.
-    pub damaged: Mutex<BTreeMap<(OstIndex, ChunkId), usize>>,
-    pub unreadable: Mutex<BTreeSet<ChunkId>>,
+    pub damaged: Mutex<BTreeMap<(OstIndex, GrantedId), usize>>,
+    pub unreadable: Mutex<BTreeSet<GrantedId>>,
     pub foreign: Mutex<BTreeMap<OstIndex, Vec<ForeignName>>>,
     /// How long a look at an object takes, and how many there were.
     pub pace: Mutex<Duration>,
@@ -44,7 +44,7 @@ pub struct Remover {
 }
 
 impl Remover {
-    pub fn put(&self, ost: u16, chunk: ChunkId, bytes: &[u8]) {
+    pub fn put(&self, ost: u16, chunk: GrantedId, bytes: &[u8]) {
         self.there.lock().unwrap().insert((OstIndex(ost), chunk), bytes.to_vec());
     }
 
@@ -55,7 +55,7 @@ impl Remover {
         }
     }
 
-    fn bytes(&self, ost: OstIndex, chunk: ChunkId) -> Result<Vec<u8>, Failure> {
+    fn bytes(&self, ost: OstIndex, chunk: GrantedId) -> Result<Vec<u8>, Failure> {
         self.check(ost)?;
         if self.unreadable.lock().unwrap().contains(&chunk) {
             return Err(Failure::new(ErrorKind::StorageFault, "Is a directory"));
@@ -67,7 +67,7 @@ impl Remover {
 
 #[async_trait::async_trait]
 impl Objects for Remover {
-    async fn remove(&self, ost: OstIndex, chunks: Vec<ChunkId>) -> Result<(), Failure> {
+    async fn remove(&self, ost: OstIndex, chunks: Vec<GrantedId>) -> Result<(), Failure> {
         self.check(ost)?;
         let mut there = self.there.lock().unwrap();
         chunks.iter().for_each(|chunk| drop(there.remove(&(ost, *chunk))));
@@ -80,7 +80,7 @@ impl Objects for Remover {
         let there = self.there.lock().unwrap();
         let here = there.keys().filter(|(ost, _)| *ost == message.ost).map(|(_, chunk)| *chunk);
         let behind = here.filter(|chunk| message.after.is_none_or(|after| *chunk > after));
-        let chunks: Vec<ChunkId> = behind.take(message.limit as usize).collect();
+        let chunks: Vec<GrantedId> = behind.take(message.limit as usize).collect();
         let is_end = chunks.len() < message.limit as usize;
         let foreign = self.foreign.lock().unwrap().get(&message.ost).cloned();
         let foreign = foreign.filter(|_| message.after.is_none());
@@ -113,10 +113,10 @@ impl Objects for Remover {
 #[derive(Default)]
 pub struct Mender {
     pub adopted: Mutex<BTreeMap<String, Digest>>,
-    pub held: Mutex<BTreeSet<(OstIndex, ChunkId)>>,
-    pub bad: Mutex<BTreeSet<(OstIndex, ChunkId)>>,
+    pub held: Mutex<BTreeSet<(OstIndex, GrantedId)>>,
+    pub bad: Mutex<BTreeSet<(OstIndex, GrantedId)>>,
     /// Chunks whose bad copies are damaged in different blocks.
-    pub scattered: Mutex<BTreeSet<ChunkId>>,
+    pub scattered: Mutex<BTreeSet<GrantedId>>,
     pub down: Mutex<BTreeSet<OstIndex>>,
     pub fetches: Mutex<Vec<FetchChunk>>,
     /// How many copies were verified.
@@ -141,7 +141,7 @@ impl Mender {
         Ok(VerifyObjectReply { digest, bad_blocks: 0, first_bad: None, length })
     }
 
-    fn is_good(&self, ost: OstIndex, chunk: ChunkId) -> bool {
+    fn is_good(&self, ost: OstIndex, chunk: GrantedId) -> bool {
         let held = self.held.lock().unwrap().contains(&(ost, chunk));
         held && !self.bad.lock().unwrap().contains(&(ost, chunk))
     }
@@ -159,6 +159,7 @@ impl ObjectMender for Mender {
         let chunk = match message.object {
             ObjectName::Chunk(chunk) => chunk,
             ObjectName::External { path, .. } => return self.adopted(&path, message.length),
+            ObjectName::Key(key) => panic!("{key} is a repository's"),
         };
         if !self.held.lock().unwrap().contains(&(message.ost, chunk)) {
             return Err(Failure::new(ErrorKind::Gone, "no such object"));
@@ -177,7 +178,7 @@ impl ObjectMender for Mender {
         self.fetches.lock().unwrap().push(message.clone());
         let (ost, chunk) = (message.ost, message.chunk);
         let is_fetched = !self.is_good(ost, chunk);
-        let is_source = |place: &&Place| self.is_good(place.ost, chunk);
+        let is_source = |place: &&OstPlace| self.is_good(place.ost, chunk);
         let is_scattered = self.scattered.lock().unwrap().contains(&chunk);
         if is_fetched && !is_scattered && !message.from.iter().any(|place| is_source(&place)) {
             return Err(Failure::new(ErrorKind::Corrupt, "no good source"));
@@ -191,7 +192,7 @@ impl ObjectMender for Mender {
 }
 
 /// Of every chunk.
-pub const DIGEST: Digest = Digest([7; 32]);
+pub const DIGEST: Digest = Digest::blake3([7; 32]);
 
 /// A running MDT, its background work, and OSTs.
 pub struct House {
@@ -304,11 +305,11 @@ pub struct TendedMdt(pub Arc<Mdt>);
 pub struct Copies(pub Arc<Mirrors>);
 
 impl CopyMender for Copies {
-    fn suspect(&self, chunk: ChunkId, ost: OstIndex) {
+    fn suspect(&self, chunk: GrantedId, ost: OstIndex) {
         self.0.suspect(chunk, ost);
     }
 
-    fn hurry(&self, chunk: ChunkId, file: FileId) -> Option<Trouble> {
+    fn hurry(&self, chunk: GrantedId, file: FileId) -> Option<Trouble> {
         self.0.hurry(chunk, file)
     }
 }
@@ -402,7 +403,7 @@ impl Tended for TendedMdt {
         self.0.more_places(layout, there, count)
     }
 
-    fn copy_capability(&self, to: OstIndex, file: FileId, from: &[Place]) -> Option<Vec<u8>> {
+    fn copy_capability(&self, to: OstIndex, file: FileId, from: &[OstPlace]) -> Option<Vec<u8>> {
         self.0.copy_capability(to, file, from)
     }
 }

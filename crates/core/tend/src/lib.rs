@@ -43,7 +43,7 @@ use std::time::Duration;
 use tieline_auth::MapCell;
 use tieline_kv::Store;
 use tieline_ledger::log::Log;
-use tieline_types::{ChunkId, MdtIndex, OstIndex, Time};
+use tieline_types::{GrantedId, MdtIndex, OstIndex, Time};
 use tieline_wire::Failure;
 use tieline_wire::chores::ListChoresReply;
 use tieline_wire::data::{
@@ -80,7 +80,7 @@ impl Parts {
 /// The objects at OSTs.
 #[async_trait::async_trait]
 pub trait Objects: Send + Sync {
-    async fn remove(&self, ost: OstIndex, chunks: Vec<ChunkId>) -> Result<(), Failure>;
+    async fn remove(&self, ost: OstIndex, chunks: Vec<GrantedId>) -> Result<(), Failure>;
 
     /// Some of an OST's objects, in the order of their chunks.
     async fn list(&self, message: ListObjects) -> Result<ListObjectsReply, Failure>;

@@ -22,7 +22,7 @@ pub(crate) use worker::Copies;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tieline_types::{ChunkId, FileId, OstIndex, Place};
+use tieline_types::{FileId, GrantedId, OstIndex, OstPlace};
 use tieline_wire::mirrors::Trouble;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -48,10 +48,10 @@ pub struct Mirrors {
 #[derive(Default)]
 struct State {
     /// Places that somebody complained of.
-    suspects: BTreeSet<(ChunkId, OstIndex)>,
+    suspects: BTreeSet<(GrantedId, OstIndex)>,
     /// Chunks that somebody waits for, with a file that they are of.
-    urgent: BTreeMap<ChunkId, FileId>,
-    troubles: BTreeMap<ChunkId, Rest>,
+    urgent: BTreeMap<GrantedId, FileId>,
+    troubles: BTreeMap<GrantedId, Rest>,
     away: BTreeMap<OstIndex, Instant>,
     /// Copies that were made, and not told of yet.
     made: u64,
@@ -69,7 +69,7 @@ impl Mirrors {
     }
 
     /// Somebody found a place bad: its OSS is to look.
-    pub fn suspect(&self, chunk: ChunkId, ost: OstIndex) {
+    pub fn suspect(&self, chunk: GrantedId, ost: OstIndex) {
         let mut state = self.lock();
         let rests = state.troubles.get(&chunk).is_some_and(|rest| rest.until > Instant::now());
         if !rests && state.suspects.len() < QUEUE_MAX {
@@ -80,7 +80,7 @@ impl Mirrors {
     }
 
     /// Puts a chunk before others, unless it was just tried; tells why that failed.
-    pub fn hurry(&self, chunk: ChunkId, file: FileId) -> Option<Trouble> {
+    pub fn hurry(&self, chunk: GrantedId, file: FileId) -> Option<Trouble> {
         let mut state = self.lock();
         if state.urgent.len() < QUEUE_MAX {
             state.urgent.insert(chunk, file);
@@ -89,7 +89,7 @@ impl Mirrors {
         state.troubles.get(&chunk).map(|rest| rest.trouble.clone())
     }
 
-    fn trouble(&self, chunk: ChunkId, ost: OstIndex, reason: String, rest: Duration) {
+    fn trouble(&self, chunk: GrantedId, ost: OstIndex, reason: String, rest: Duration) {
         let mut state = self.lock();
         while state.troubles.len() >= TROUBLES_MAX {
             state.troubles.pop_first();
@@ -99,12 +99,12 @@ impl Mirrors {
     }
 
     /// Nobody can mend it: whoever complains of any of its places is not heard for long.
-    fn hopeless(&self, chunk: ChunkId, ost: OstIndex, reason: String) {
+    fn hopeless(&self, chunk: GrantedId, ost: OstIndex, reason: String) {
         self.trouble(chunk, ost, reason, REST_HOPELESS);
         self.lock().suspects.retain(|(suspect, _)| *suspect != chunk);
     }
 
-    fn is_resting(&self, chunk: ChunkId) -> bool {
+    fn is_resting(&self, chunk: GrantedId) -> bool {
         self.lock().troubles.get(&chunk).is_some_and(|rest| rest.until > Instant::now())
     }
 
@@ -132,12 +132,12 @@ impl Mirrors {
         Some(rest.trouble.reason.clone())
     }
 
-    fn mended(&self, chunk: ChunkId) {
+    fn mended(&self, chunk: GrantedId) {
         self.lock().troubles.remove(&chunk);
     }
 }
 
-fn osts(places: &[Place]) -> BTreeSet<OstIndex> {
+fn osts(places: &[OstPlace]) -> BTreeSet<OstIndex> {
     places.iter().map(|place| place.ost).collect()
 }
 

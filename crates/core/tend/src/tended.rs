@@ -8,7 +8,7 @@ use std::time::Duration;
 use tieline_format::mdt::PayerChange;
 use tieline_kv::Snapshot;
 use tieline_types::background::Change;
-use tieline_types::{FileId, Grant, Layout, OstIndex, Place, SessionId};
+use tieline_types::{FileId, Grant, Layout, OstIndex, OstPlace, SessionId};
 use tieline_wire::Failure;
 
 #[async_trait::async_trait]
@@ -87,5 +87,5 @@ pub trait Tended: Send + Sync {
     fn more_places(&self, layout: &Layout, there: &[OstIndex], count: usize) -> Vec<OstIndex>;
 
     /// For an OSS that is to fetch a file's chunk from others.
-    fn copy_capability(&self, to: OstIndex, file: FileId, from: &[Place]) -> Option<Vec<u8>>;
+    fn copy_capability(&self, to: OstIndex, file: FileId, from: &[OstPlace]) -> Option<Vec<u8>>;
 }

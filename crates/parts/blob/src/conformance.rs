@@ -6,7 +6,7 @@ use crate::{ChunkStore, Error};
 use bytes::Bytes;
 use tieline_format::object::ObjectTrailer;
 use tieline_types::checksum::{self, BLOCK};
-use tieline_types::{ChunkId, FileId, Grant, MdtIndex, Version};
+use tieline_types::{FileId, Grant, GrantedId, MdtIndex, Version};
 
 /// Runs the whole suite.
 pub async fn check(store: &dyn ChunkStore) {
@@ -22,12 +22,12 @@ pub async fn check(store: &dyn ChunkStore) {
 }
 
 /// Chunk `serial` of the suite's own grant.
-pub fn chunk(serial: u64) -> ChunkId {
-    ChunkId { mdt: MdtIndex(1), grant: Grant(7), serial }
+pub fn chunk(serial: u64) -> GrantedId {
+    GrantedId { mdt: MdtIndex(1), grant: Grant(7), serial }
 }
 
 /// A trailer that fits `data`.
-pub fn trailer(chunk: ChunkId, data: &[u8]) -> ObjectTrailer {
+pub fn trailer(chunk: GrantedId, data: &[u8]) -> ObjectTrailer {
     ObjectTrailer {
         chunk,
         file: FileId::new(MdtIndex(1), chunk.serial % 1000 + 100),
@@ -43,14 +43,14 @@ pub fn bytes(length: usize, seed: u8) -> Bytes {
     (0..length).map(|at| (at / 7 + at / BLOCK) as u8 ^ seed).collect::<Vec<u8>>().into()
 }
 
-async fn put(store: &dyn ChunkStore, chunk: ChunkId, data: &Bytes) {
+async fn put(store: &dyn ChunkStore, chunk: GrantedId, data: &Bytes) {
     store.put(&trailer(chunk, data), data.clone()).await.expect("put");
 }
 
 /// Reads and verifies; gives what was asked for without what it was widened by.
 pub async fn read(
     store: &dyn ChunkStore,
-    chunk: ChunkId,
+    chunk: GrantedId,
     offset: u64,
     length: u32,
 ) -> Result<Bytes, Error> {
@@ -142,13 +142,13 @@ async fn check_listing(store: &dyn ChunkStore) {
     let mut wanted = Vec::new();
     for grant in [0x50, 0x51, 0xfff, 0x1000, 0xfff_ffff_ffff] {
         for serial in [0, 1, 0xfff, 0x1000, 0xffff_ffff, 0x1_0000_0000, u64::MAX] {
-            wanted.push(ChunkId { mdt: MdtIndex(2), grant: Grant(grant), serial });
+            wanted.push(GrantedId { mdt: MdtIndex(2), grant: Grant(grant), serial });
         }
     }
     for &chunk in wanted.iter().rev() {
         put(store, chunk, &bytes(10, 0)).await;
     }
-    let last_of_mdt_1 = ChunkId { mdt: MdtIndex(1), grant: Grant(u64::MAX), serial: u64::MAX };
+    let last_of_mdt_1 = GrantedId { mdt: MdtIndex(1), grant: Grant(u64::MAX), serial: u64::MAX };
     let mut found = Vec::new();
     loop {
         let after = found.last().copied().unwrap_or(last_of_mdt_1);
@@ -169,7 +169,7 @@ async fn check_listing(store: &dyn ChunkStore) {
 }
 
 async fn check_sync(store: &dyn ChunkStore) {
-    let chunks: Vec<ChunkId> = (60..80).map(chunk).collect();
+    let chunks: Vec<GrantedId> = (60..80).map(chunk).collect();
     for &chunk in &chunks {
         put(store, chunk, &bytes(5000, 3)).await;
     }

@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use sync::SyncReport;
 use tieline_format::object::ObjectTrailer;
-use tieline_types::ChunkId;
+use tieline_types::GrantedId;
 use tieline_world::{Bulk, Dice, FileRange};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -124,7 +124,7 @@ impl DirChunks {
         }
     }
 
-    async fn object(&self, chunk: ChunkId) -> Result<Arc<Object>, Error> {
+    async fn object(&self, chunk: GrantedId) -> Result<Arc<Object>, Error> {
         match self.directory.remembered(chunk) {
             Some(object) => Ok(object),
             None => self.blocking("read", move |directory| directory.object(chunk)).await,
@@ -152,11 +152,11 @@ impl ChunkStore for DirChunks {
         self.blocking("write", move |directory| directory.replace(trailer, &data)).await
     }
 
-    fn forget(&self, chunk: ChunkId) {
+    fn forget(&self, chunk: GrantedId) {
         self.directory.forget(chunk);
     }
 
-    async fn read(&self, chunk: ChunkId, offset: u64, length: u32) -> Result<Slice, Error> {
+    async fn read(&self, chunk: GrantedId, offset: u64, length: u32) -> Result<Slice, Error> {
         let object = self.object(chunk).await?;
         let range = BlockRange::widen(offset, length, object.length);
         let file = object.file.clone();
@@ -183,16 +183,16 @@ impl ChunkStore for DirChunks {
         Ok(Slice { offset: range.offset, bulk, checks, object_length, file })
     }
 
-    async fn stat(&self, chunk: ChunkId) -> Result<(ObjectTrailer, u64), Error> {
+    async fn stat(&self, chunk: GrantedId) -> Result<(ObjectTrailer, u64), Error> {
         let object = self.blocking("look at", move |directory| directory.named(chunk)).await?;
         Ok((object.trailer.clone(), object.length))
     }
 
-    async fn delete(&self, chunk: ChunkId) -> Result<bool, Error> {
+    async fn delete(&self, chunk: GrantedId) -> Result<bool, Error> {
         self.blocking("delete", move |directory| directory.delete(chunk)).await
     }
 
-    async fn sync(&self, chunks: &[ChunkId]) -> Result<(), Error> {
+    async fn sync(&self, chunks: &[GrantedId]) -> Result<(), Error> {
         let group_size = chunks.len().div_ceil(SYNCS_AT_ONCE).max(1);
         let mut groups = JoinSet::new();
         for group in chunks.chunks(group_size) {
@@ -210,7 +210,7 @@ impl ChunkStore for DirChunks {
         self.blocking("sync", move |directory| directory.sync_names(&chunks, report)).await
     }
 
-    async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Listed, Error> {
+    async fn list(&self, after: Option<GrantedId>, limit: usize) -> Result<Listed, Error> {
         self.blocking("list", move |directory| {
             tree::list(&directory.root, after, limit)
                 .map_err(|errno| failed(&directory.path, "list objects", errno.into()))
@@ -224,13 +224,13 @@ impl ChunkStore for DirChunks {
 }
 
 /// An object below a store's directory, for who only reads. Blocking.
-pub(crate) fn open_read_only(root: &File, chunk: ChunkId) -> Result<Object, OpenError> {
+pub(crate) fn open_read_only(root: &File, chunk: GrantedId) -> Result<Object, OpenError> {
     let file = rustix::fs::openat(root, tree::path(chunk), OBJECT, Mode::empty())?;
     Object::open(File::from(file), chunk)
 }
 
 #[cfg(test)]
-pub(crate) fn object_path(root: &Path, chunk: ChunkId) -> std::path::PathBuf {
+pub(crate) fn object_path(root: &Path, chunk: GrantedId) -> std::path::PathBuf {
     root.join(tree::path(chunk))
 }
 

@@ -14,7 +14,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use tieline_types::checksum::first_mismatch;
-use tieline_types::{ChunkId, Place};
+use tieline_types::{GrantedId, OstPlace};
 
 /// The directory of an OST, as a client sees it.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ impl DirectReader {
     }
 
     /// The bytes of a place in the object of `chunk`. Blocks.
-    pub fn read(&self, chunk: ChunkId, place: &Place) -> Result<Bytes, Error> {
+    pub fn read(&self, chunk: GrantedId, place: &OstPlace) -> Result<Bytes, Error> {
         let store = || format!("directory {}", self.path.display());
         let damaged =
             |reason: &str| Error::Damaged { chunk, store: store(), reason: reason.to_owned() };
@@ -88,7 +88,7 @@ mod tests {
         reader.verify().unwrap();
         let place = |chunk, offset, length| {
             let object = ObjectName::Chunk(chunk);
-            Place { ost: OstIndex(3), object, offset, length, is_stale: false }
+            OstPlace { ost: OstIndex(3), object, offset, length, is_stale: false }
         };
         let whole = place(chunk(1), 0, 100_000);
         assert_eq!(reader.read(chunk(1), &whole).unwrap(), data);

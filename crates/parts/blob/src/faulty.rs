@@ -9,7 +9,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_format::object::ObjectTrailer;
-use tieline_types::ChunkId;
+use tieline_types::GrantedId;
 use tieline_world::Bulk;
 
 /// A store that fails by plan.
@@ -30,7 +30,7 @@ struct Plan {
     is_read_only: bool,
     wrong_store: Option<String>,
     /// Where in each of these a bit is flipped.
-    flipped: BTreeMap<ChunkId, u64>,
+    flipped: BTreeMap<GrantedId, u64>,
     delay: Duration,
 }
 
@@ -60,7 +60,7 @@ impl Faults {
     }
 
     /// Reads of `chunk` have a bit flipped in the byte at this offset of it.
-    pub fn flip_bit(&self, chunk: ChunkId, at: u64) {
+    pub fn flip_bit(&self, chunk: GrantedId, at: u64) {
         self.lock().flipped.insert(chunk, at);
     }
 
@@ -142,11 +142,11 @@ impl ChunkStore for FaultyChunks {
         Ok(())
     }
 
-    fn forget(&self, chunk: ChunkId) {
+    fn forget(&self, chunk: GrantedId) {
         self.inner.forget(chunk);
     }
 
-    async fn read(&self, chunk: ChunkId, offset: u64, length: u32) -> Result<Slice, Error> {
+    async fn read(&self, chunk: GrantedId, offset: u64, length: u32) -> Result<Slice, Error> {
         self.wait().await?;
         let failed = |source| Error::Failed { store: self.describe(), doing: "read", source };
         if is_due(&mut self.faults.lock().reads_failing) {
@@ -162,12 +162,12 @@ impl ChunkStore for FaultyChunks {
         Ok(slice)
     }
 
-    async fn stat(&self, chunk: ChunkId) -> Result<(ObjectTrailer, u64), Error> {
+    async fn stat(&self, chunk: GrantedId) -> Result<(ObjectTrailer, u64), Error> {
         self.wait().await?;
         self.inner.stat(chunk).await
     }
 
-    async fn delete(&self, chunk: ChunkId) -> Result<bool, Error> {
+    async fn delete(&self, chunk: GrantedId) -> Result<bool, Error> {
         self.wait().await?;
         if self.faults.lock().is_read_only {
             return Err(Error::ReadOnly { store: self.describe() });
@@ -175,7 +175,7 @@ impl ChunkStore for FaultyChunks {
         self.inner.delete(chunk).await
     }
 
-    async fn sync(&self, chunks: &[ChunkId]) -> Result<(), Error> {
+    async fn sync(&self, chunks: &[GrantedId]) -> Result<(), Error> {
         self.wait().await?;
         if is_due(&mut self.faults.lock().syncs_failing) {
             let (chunks, store) = (chunks.to_vec(), self.describe());
@@ -184,7 +184,7 @@ impl ChunkStore for FaultyChunks {
         self.inner.sync(chunks).await
     }
 
-    async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Listed, Error> {
+    async fn list(&self, after: Option<GrantedId>, limit: usize) -> Result<Listed, Error> {
         self.wait().await?;
         self.inner.list(after, limit).await
     }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tieline_format::object::ObjectTrailer;
-use tieline_types::ChunkId;
+use tieline_types::GrantedId;
 use tokio::time::Instant;
 
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -126,29 +126,29 @@ impl ChunkStore for LateChunks {
         self.found().await?.replace(trailer, data).await
     }
 
-    fn forget(&self, chunk: ChunkId) {
+    fn forget(&self, chunk: GrantedId) {
         if let Some(found) = self.inner.found.get() {
             found.forget(chunk);
         }
     }
 
-    async fn read(&self, chunk: ChunkId, offset: u64, length: u32) -> Result<Slice, Error> {
+    async fn read(&self, chunk: GrantedId, offset: u64, length: u32) -> Result<Slice, Error> {
         self.found().await?.read(chunk, offset, length).await
     }
 
-    async fn stat(&self, chunk: ChunkId) -> Result<(ObjectTrailer, u64), Error> {
+    async fn stat(&self, chunk: GrantedId) -> Result<(ObjectTrailer, u64), Error> {
         self.found().await?.stat(chunk).await
     }
 
-    async fn delete(&self, chunk: ChunkId) -> Result<bool, Error> {
+    async fn delete(&self, chunk: GrantedId) -> Result<bool, Error> {
         self.found().await?.delete(chunk).await
     }
 
-    async fn sync(&self, chunks: &[ChunkId]) -> Result<(), Error> {
+    async fn sync(&self, chunks: &[GrantedId]) -> Result<(), Error> {
         self.found().await?.sync(chunks).await
     }
 
-    async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Listed, Error> {
+    async fn list(&self, after: Option<GrantedId>, limit: usize) -> Result<Listed, Error> {
         self.found().await?.list(after, limit).await
     }
 

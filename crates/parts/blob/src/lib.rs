@@ -41,7 +41,7 @@ pub use memory::MemoryChunks;
 use bytes::Bytes;
 use std::io;
 use tieline_format::object::ObjectTrailer;
-use tieline_types::{ChunkId, ErrorKind, FileId, FileKind};
+use tieline_types::{ErrorKind, FileId, FileKind, GrantedId};
 use tieline_world::Bulk;
 
 /// Foreign names in a page.
@@ -96,7 +96,7 @@ pub struct Foreign {
 /// A page of a store's objects.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Listed {
-    pub chunks: Vec<ChunkId>,
+    pub chunks: Vec<GrantedId>,
     /// At most [`FOREIGN_MAX`], each in the page that comes by it first.
     pub foreign: Vec<Foreign>,
 }
@@ -118,25 +118,25 @@ pub trait ChunkStore: Send + Sync {
 
     /// Reads a range, widened to whole blocks. A range beyond the end is cut; one that starts there
     /// is empty.
-    async fn read(&self, chunk: ChunkId, offset: u64, length: u32) -> Result<Slice, Error>;
+    async fn read(&self, chunk: GrantedId, offset: u64, length: u32) -> Result<Slice, Error>;
 
     /// Believes nothing any more of an object that was open or in memory: whoever reads it next
     /// has what is on the disk, under its name.
-    fn forget(&self, chunk: ChunkId);
+    fn forget(&self, chunk: GrantedId);
 
     /// What the object remembers, and its length. Looked for under its name, whatever is open or in
     /// memory.
-    async fn stat(&self, chunk: ChunkId) -> Result<(ObjectTrailer, u64), Error>;
+    async fn stat(&self, chunk: GrantedId) -> Result<(ObjectTrailer, u64), Error>;
 
     /// Deletes an object; says whether it was there.
-    async fn delete(&self, chunk: ChunkId) -> Result<bool, Error>;
+    async fn delete(&self, chunk: GrantedId) -> Result<bool, Error>;
 
     /// Makes objects survive the machine. An absent one is an error, the others are synced all the
     /// same.
-    async fn sync(&self, chunks: &[ChunkId]) -> Result<(), Error>;
+    async fn sync(&self, chunks: &[GrantedId]) -> Result<(), Error>;
 
     /// Up to `limit` objects after `after`, in the order of their ids.
-    async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Listed, Error>;
+    async fn list(&self, after: Option<GrantedId>, limit: usize) -> Result<Listed, Error>;
 
     async fn space(&self) -> Result<Space, Error>;
 }
@@ -145,24 +145,24 @@ pub trait ChunkStore: Send + Sync {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("chunk {chunk} is not in {store}")]
-    Absent { chunk: ChunkId, store: String },
+    Absent { chunk: GrantedId, store: String },
     #[error("chunk {chunk} is already in {store} with other bytes")]
-    Different { chunk: ChunkId, store: String },
+    Different { chunk: GrantedId, store: String },
     #[error("{store} is full")]
     Full { store: String },
     #[error("{store} is read-only")]
     ReadOnly { store: String },
     #[error("chunk {chunk} in {store} is damaged: {reason}")]
-    Damaged { chunk: ChunkId, store: String, reason: String },
+    Damaged { chunk: GrantedId, store: String, reason: String },
     #[error("{store} is not there: {reason}")]
     Missing { store: String, reason: String },
     #[error("{store} is not what it was or should be: {reason}")]
     WrongStore { store: String, reason: String },
     /// The machine may forget these. Syncing them again would find nothing to do and succeed.
     #[error("{store} could not make {} chunks durable", .chunks.len())]
-    NotDurable { chunks: Vec<ChunkId>, store: String, source: io::Error },
+    NotDurable { chunks: Vec<GrantedId>, store: String, source: io::Error },
     #[error("chunk {chunk} cannot be opened at {path} in {store}")]
-    Unopened { chunk: ChunkId, path: String, store: String, source: io::Error },
+    Unopened { chunk: GrantedId, path: String, store: String, source: io::Error },
     #[error("{store} failed to {doing}")]
     Failed { store: String, doing: &'static str, source: io::Error },
 }

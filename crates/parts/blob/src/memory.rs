@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tieline_format::object::ObjectTrailer;
-use tieline_types::ChunkId;
+use tieline_types::GrantedId;
 use tieline_world::Bulk;
 
 const OBJECTS_MAX: u64 = 1 << 32;
@@ -22,7 +22,7 @@ pub struct MemoryChunks {
 
 #[derive(Default)]
 struct State {
-    objects: BTreeMap<ChunkId, Stored>,
+    objects: BTreeMap<GrantedId, Stored>,
     bytes: u64,
 }
 
@@ -49,7 +49,7 @@ impl MemoryChunks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn absent(&self, chunk: ChunkId) -> Error {
+    fn absent(&self, chunk: GrantedId) -> Error {
         Error::Absent { chunk, store: self.describe() }
     }
 }
@@ -95,9 +95,9 @@ impl ChunkStore for MemoryChunks {
     }
 
     /// There is no disk.
-    fn forget(&self, _: ChunkId) {}
+    fn forget(&self, _: GrantedId) {}
 
-    async fn read(&self, chunk: ChunkId, offset: u64, length: u32) -> Result<Slice, Error> {
+    async fn read(&self, chunk: GrantedId, offset: u64, length: u32) -> Result<Slice, Error> {
         let state = self.lock();
         let stored = state.objects.get(&chunk).ok_or_else(|| self.absent(chunk))?;
         let object_length = stored.data.len() as u64;
@@ -109,20 +109,20 @@ impl ChunkStore for MemoryChunks {
         Ok(Slice { offset: range.offset, bulk, checks, object_length, file })
     }
 
-    async fn stat(&self, chunk: ChunkId) -> Result<(ObjectTrailer, u64), Error> {
+    async fn stat(&self, chunk: GrantedId) -> Result<(ObjectTrailer, u64), Error> {
         let state = self.lock();
         let stored = state.objects.get(&chunk).ok_or_else(|| self.absent(chunk))?;
         Ok((stored.trailer.clone(), stored.data.len() as u64))
     }
 
-    async fn delete(&self, chunk: ChunkId) -> Result<bool, Error> {
+    async fn delete(&self, chunk: GrantedId) -> Result<bool, Error> {
         let mut state = self.lock();
         let removed = state.objects.remove(&chunk);
         state.bytes -= removed.as_ref().map_or(0, |stored| stored.data.len() as u64);
         Ok(removed.is_some())
     }
 
-    async fn sync(&self, chunks: &[ChunkId]) -> Result<(), Error> {
+    async fn sync(&self, chunks: &[GrantedId]) -> Result<(), Error> {
         let mut state = self.lock();
         let mut absent = None;
         for chunk in chunks {
@@ -134,7 +134,7 @@ impl ChunkStore for MemoryChunks {
         absent.map_or(Ok(()), |chunk| Err(self.absent(chunk)))
     }
 
-    async fn list(&self, after: Option<ChunkId>, limit: usize) -> Result<Listed, Error> {
+    async fn list(&self, after: Option<GrantedId>, limit: usize) -> Result<Listed, Error> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let state = self.lock();
         let chunks = state.objects.range((from, Bound::Unbounded));

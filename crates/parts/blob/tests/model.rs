@@ -6,25 +6,25 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use tieline_blob::conformance::{bytes, read, trailer};
 use tieline_blob::{ChunkStore, DirChunks, Error, Identity, MemoryChunks};
-use tieline_types::{ChunkId, Grant, MdtIndex, OstIndex};
+use tieline_types::{Grant, GrantedId, MdtIndex, OstIndex};
 use tieline_world::SystemDice;
 
 #[derive(Clone, Debug)]
 enum Step {
     Put {
-        chunk: ChunkId,
+        chunk: GrantedId,
         length: usize,
         seed: u8,
     },
     Read {
-        chunk: ChunkId,
+        chunk: GrantedId,
         offset: u64,
         length: u32,
     },
-    Delete(ChunkId),
-    Sync(Vec<ChunkId>),
+    Delete(GrantedId),
+    Sync(Vec<GrantedId>),
     List {
-        after: Option<ChunkId>,
+        after: Option<GrantedId>,
         limit: usize,
     },
     /// Another process takes over.
@@ -32,10 +32,10 @@ enum Step {
 }
 
 /// Few chunks, so that steps meet; spread over every level of the fan-out.
-fn any_chunk() -> impl Strategy<Value = ChunkId> {
+fn any_chunk() -> impl Strategy<Value = GrantedId> {
     let grant = prop::sample::select(vec![1, 2, 0x1001, 0x100_0001]);
     let serial = prop::sample::select(vec![0, 1, 0x1000, u64::MAX]);
-    (0..2u16, grant, serial).prop_map(|(mdt, grant, serial)| ChunkId {
+    (0..2u16, grant, serial).prop_map(|(mdt, grant, serial)| GrantedId {
         mdt: MdtIndex(mdt),
         grant: Grant(grant),
         serial,
@@ -56,7 +56,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-type Model = BTreeMap<ChunkId, Bytes>;
+type Model = BTreeMap<GrantedId, Bytes>;
 
 async fn step(store: &dyn ChunkStore, model: &mut Model, step: Step) {
     match step {
@@ -93,7 +93,7 @@ async fn step(store: &dyn ChunkStore, model: &mut Model, step: Step) {
         }
         Step::List { after, limit } => {
             let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-            let wanted: Vec<ChunkId> = model
+            let wanted: Vec<GrantedId> = model
                 .range((from, Bound::Unbounded))
                 .map(|(chunk, _)| *chunk)
                 .take(limit)

@@ -42,7 +42,7 @@ use bytes::Bytes;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tieline_types::{ChunkId, ChunkRef, Digest, ErrorKind};
+use tieline_types::{ChunkId, ChunkRef, Digest, Encoding, ErrorKind};
 
 /// What a cache has to know of a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,12 +50,24 @@ pub struct Known {
     pub chunk: ChunkId,
     /// Bytes of the whole chunk.
     pub length: u64,
+    /// Of its plain bytes.
     pub digest: Option<Digest>,
+}
+
+impl Known {
+    pub fn new(chunk: ChunkId, length: u64, digest: Option<Digest>) -> Self {
+        let digest = match chunk {
+            ChunkId::Granted(_) => digest,
+            ChunkId::Content(digest) => Some(digest),
+        };
+        let digest = digest.filter(|digest| digest.covers() == Encoding::Plain);
+        Self { chunk, length, digest }
+    }
 }
 
 impl From<&ChunkRef> for Known {
     fn from(chunk: &ChunkRef) -> Self {
-        Self { chunk: chunk.chunk, length: chunk.length, digest: chunk.digest }
+        Self::new(chunk.chunk, chunk.length, chunk.digest)
     }
 }
 
@@ -80,18 +92,9 @@ impl Error {
     }
 }
 
-/// Does a whole chunk have its digest?
-pub fn is_whole(bytes: &[u8], digest: &Digest) -> bool {
-    blake3::hash(bytes).as_bytes() == &digest.0
-}
-
-/// The same, of bytes that lie in parts.
+/// Do the bytes of a whole chunk, in parts, have its digest?
 fn is_whole_in_parts(parts: &[(u64, Bytes)], digest: &Digest) -> bool {
-    let mut hasher = blake3::Hasher::new();
-    for (_, part) in parts {
-        hasher.update(part);
-    }
-    hasher.finalize().as_bytes() == &digest.0
+    digest.is_of_parts(parts.iter().map(|(_, part)| &part[..]))
 }
 
 /// Nothing panics while one of these is held; a poisoned lock still holds whole values.

@@ -14,7 +14,7 @@
 use crate::claims::{Claims, Held, Taken, Watch};
 use crate::storage::{Storage, is_strange};
 use crate::trouble::Trouble;
-use crate::{Error, Kind, cleaner, is_whole, lock, marker};
+use crate::{Error, Kind, cleaner, lock, marker};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::io;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::Digest;
+use tieline_types::{Digest, Encoding};
 use tieline_world::Dice;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
@@ -86,8 +86,8 @@ pub(crate) struct Inner {
     device: AtomicU64,
     dice: Arc<dyn Dice>,
     jobs: Arc<Semaphore>,
-    touched: Mutex<BTreeMap<[u8; 32], Instant>>,
-    barred: Mutex<BTreeMap<[u8; 32], Instant>>,
+    touched: Mutex<BTreeMap<Digest, Instant>>,
+    barred: Mutex<BTreeMap<Digest, Instant>>,
 }
 
 /// What became of looking for a chunk.
@@ -356,8 +356,13 @@ impl Inner {
 
     fn find(&self, digest: &Digest, length: u64) -> io::Result<Found> {
         let path = chunk_path(&self.path, &digest.to_string());
-        match self.storage.read(&path, length) {
-            Ok(bytes) if bytes.len() as u64 == length && is_whole(&bytes, digest) => {
+        let length_max = digest.covers().stored_max(length);
+        let is_length = |bytes: &Vec<u8>| match digest.covers() {
+            Encoding::Plain => bytes.len() as u64 == length,
+            Encoding::Zlib => bytes.len() as u64 <= length_max,
+        };
+        match self.storage.read(&path, length_max) {
+            Ok(bytes) if is_length(&bytes) && digest.is_of(&bytes) => {
                 self.touch(digest, &path);
                 Ok(Found::Whole(bytes.into()))
             }
@@ -380,7 +385,7 @@ impl Inner {
     }
 
     fn is_barred(&self, digest: &Digest) -> bool {
-        lock(&self.barred).get(&digest.0).is_some_and(|since| since.elapsed() < BARRED)
+        lock(&self.barred).get(digest).is_some_and(|since| since.elapsed() < BARRED)
     }
 
     fn bar(&self, digest: &Digest) {
@@ -389,7 +394,7 @@ impl Inner {
             barred.retain(|_, since| since.elapsed() < BARRED);
         }
         if barred.len() < BARRED_MAX {
-            barred.insert(digest.0, Instant::now());
+            barred.insert(*digest, Instant::now());
         }
     }
 
@@ -397,15 +402,14 @@ impl Inner {
     fn touch(&self, digest: &Digest, path: &Path) {
         {
             let mut touched = lock(&self.touched);
-            let is_fresh =
-                touched.get(&digest.0).is_some_and(|since| since.elapsed() < TOUCH_APART);
+            let is_fresh = touched.get(digest).is_some_and(|since| since.elapsed() < TOUCH_APART);
             if is_fresh {
                 return;
             }
             if touched.len() >= TOUCHED_MAX {
                 touched.clear();
             }
-            touched.insert(digest.0, Instant::now());
+            touched.insert(*digest, Instant::now());
         }
         // Where times cannot be set, chunks go in the order in which they came.
         let _ = self.storage.touch(path);
@@ -479,7 +483,7 @@ pub(crate) fn chunk_path(root: &Path, name: &str) -> PathBuf {
 
 /// The digest whose chunk has this name; `None` for other names, which are nobody's.
 pub(crate) fn digest_of(name: &str) -> Option<Digest> {
-    blake3::Hash::from_hex(name).ok().map(|hash| Digest(*hash.as_bytes()))
+    name.parse().ok()
 }
 
 /// May this node only read there?

@@ -7,7 +7,7 @@ use crate::claims::{Claims, Taken};
 use crate::cleaner;
 use crate::pins::{self, Pin};
 use crate::storage::{LocalStorage, Storage, followed};
-use crate::{Error, Kind, is_whole, marker, node, site};
+use crate::{Error, Kind, marker, node, site};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ impl Survey {
     pub fn name(&self, chunk: &ChunkRef) -> Option<String> {
         match self.kind {
             Kind::Node => Some(chunk.chunk.to_string()),
-            Kind::Site => chunk.digest.map(|digest| digest.to_string()),
+            Kind::Site => chunk.digest().map(|digest| digest.to_string()),
         }
     }
 
@@ -249,7 +249,7 @@ impl Survey {
                 let bytes = LocalStorage.read(&file.path, file.bytes)?;
                 let digest =
                     site::digest_of(&file.name).ok_or_else(|| io::Error::other("no digest"))?;
-                match is_whole(&bytes, &digest) {
+                match digest.is_of(&bytes) {
                     true => Ok(()),
                     false => Err(io::Error::other("its bytes do not have its digest")),
                 }
@@ -326,14 +326,14 @@ impl Survey {
 mod tests {
     use super::*;
     use crate::storage::make_fifo;
-    use tieline_types::{ChunkId, Digest, Grant, MdtIndex};
+    use tieline_types::{Digest, Grant, GrantedId, MdtIndex};
 
     #[test]
     fn a_site_cache_is_scrubbed_and_emptied() {
         let folder = tempfile::tempdir().unwrap();
         marker::ensure(&LocalStorage, folder.path(), Kind::Site).unwrap();
         let place = |claimed: &[u8], bytes: &[u8]| {
-            let name = Digest(*blake3::hash(claimed).as_bytes()).to_string();
+            let name = Digest::of(claimed).to_string();
             let path = site::chunk_path(folder.path(), &name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(&path, bytes).unwrap();
@@ -370,7 +370,7 @@ mod tests {
             let (mdt, grant) = (MdtIndex(0), Grant(1));
             let folder = root.join(format!("chunks/{serial:02x}"));
             std::fs::create_dir_all(&folder).unwrap();
-            folder.join(ChunkId { mdt, grant, serial }.to_string())
+            folder.join(GrantedId { mdt, grant, serial }.to_string())
         };
         let fill = || {
             std::fs::create_dir(path_of(1)).unwrap();
@@ -398,7 +398,7 @@ mod tests {
             std::fs::create_dir(root.join(name)).unwrap();
         }
         let whole = vec![7; 9000];
-        let name = Digest(*blake3::hash(&whole).as_bytes()).to_string();
+        let name = Digest::of(&whole).to_string();
         let path = site::chunk_path(root, &name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, b"short").unwrap();

@@ -20,7 +20,7 @@ use tieline_format::mdt::{
 use tieline_kv::Store;
 use tieline_ranges::stored::{self, Extents};
 use tieline_types::{
-    ChunkId, FileId, FileKind, Mode, Name, ObjectName, OstIndex, Place, Shown, Time, Version,
+    FileId, FileKind, GrantedId, Mode, Name, ObjectName, OstIndex, OstPlace, Shown, Time, Version,
 };
 use tieline_wire::data::ObjectOwner;
 
@@ -31,7 +31,7 @@ const GAPS_TOLD: usize = 4;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FoundObject {
     pub ost: OstIndex,
-    pub chunk: ChunkId,
+    pub chunk: GrantedId,
     pub length: u64,
     pub owner: ObjectOwner,
 }
@@ -75,7 +75,7 @@ pub async fn rebuild(
     let mut newest = Version(1);
     let mut last_grant = 0;
     let mut last_file = FileId::ROOT_SERIAL;
-    let mut files: BTreeMap<FileId, BTreeMap<ChunkId, Known>> = BTreeMap::new();
+    let mut files: BTreeMap<FileId, BTreeMap<GrantedId, Known>> = BTreeMap::new();
     for object in found.into_iter().filter(|object| object.chunk.mdt == identity.mdt) {
         last_grant = last_grant.max(object.chunk.grant.0);
         newest = newest.max(object.owner.version);
@@ -150,8 +150,8 @@ impl Tree {
         }
     }
 
-    fn add_file(&mut self, id: FileId, chunks: BTreeMap<ChunkId, Known>, prefix: &[u8]) {
-        let mut order: Vec<(&ChunkId, &Known)> = chunks.iter().collect();
+    fn add_file(&mut self, id: FileId, chunks: BTreeMap<GrantedId, Known>, prefix: &[u8]) {
+        let mut order: Vec<(&GrantedId, &Known)> = chunks.iter().collect();
         order.sort_by_key(|(chunk, known)| (known.version, **chunk));
         let path = order.last().map(|(_, known)| known.path.clone()).unwrap_or_default();
         let mut extents = Extents::new();
@@ -177,7 +177,7 @@ impl Tree {
                  known any more: what lies there instead is older, or zeros"
             ));
         }
-        let mut references: BTreeMap<ChunkId, u32> = BTreeMap::new();
+        let mut references: BTreeMap<GrantedId, u32> = BTreeMap::new();
         let (mut size, mut stored) = (0, 0);
         for (at, extent) in &extents {
             if let StoredContent::Chunk { chunk, .. } = extent.content {
@@ -190,7 +190,7 @@ impl Tree {
         let mut stripe: Vec<OstIndex> = vec![];
         for (&chunk, &references) in &references {
             let Some(known) = chunks.get(&chunk) else { continue };
-            let places = known.osts.iter().map(|&ost| Place {
+            let places = known.osts.iter().map(|&ost| OstPlace {
                 ost,
                 object: ObjectName::Chunk(chunk),
                 offset: 0,

@@ -404,7 +404,7 @@ impl Overlay {
     pub fn copy_arrived(&mut self, id: SealId, ost: OstIndex) {
         let content = self.seals.get_mut(&id).and_then(|seal| seal.content.as_mut());
         if let Some(Content::Chunk(chunk)) = content {
-            let own = chunk.places.iter_mut().filter(|place| place.ost == ost);
+            let own = chunk.places.iter_mut().filter(|place| place.is_at(ost));
             own.for_each(|place| place.is_stale = false);
         }
     }
@@ -514,7 +514,7 @@ impl Overlay {
         let mut again = Vec::new();
         for (&id, seal) in &mut self.seals {
             if let Some(Content::Chunk(chunk)) = &seal.content
-                && Some(chunk.chunk.grant) != grant
+                && chunk.chunk.granted().map(|id| id.grant) != grant
             {
                 seal.content = None;
                 self.arrived -= seal.run.length();

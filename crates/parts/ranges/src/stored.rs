@@ -10,7 +10,7 @@ use crate::runs::{self, Stretch};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use tieline_format::mdt::{StoredContent, StoredExtent};
-use tieline_types::{ChunkId, Layout};
+use tieline_types::{GrantedId, Layout};
 
 /// Extents of one file by offset.
 pub type Extents = BTreeMap<u64, StoredExtent>;
@@ -33,7 +33,7 @@ pub struct Edit {
     pub put: Vec<(u64, StoredExtent)>,
     /// By how many extents more or fewer each chunk is referred to; those without change are left
     /// out.
-    pub references: BTreeMap<ChunkId, i64>,
+    pub references: BTreeMap<GrantedId, i64>,
     /// By how many bytes more or fewer are covered.
     pub stored: i64,
 }

@@ -25,8 +25,8 @@ use tieline_client::{DirectAccess, Near, NodeCache, SiteCache, SiteClaim, SiteLo
 use tieline_format::map::FederationMap;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
-    ByteSize, ChunkId, ChunkRef, Digest, ErrorKind, Flavor, FsName, ObjectName, OstIndex, Pair,
-    Place,
+    ByteSize, ChunkId, ChunkRef, Digest, ErrorKind, Flavor, FsName, ObjectName, OstIndex, OstPlace,
+    Pair,
 };
 use tieline_world::World;
 use tokio::sync::Semaphore;
@@ -368,7 +368,7 @@ impl DirectAccess for DirectPlug {
         self.ways.get(&ost).is_some_and(|way| way.is_open())
     }
 
-    async fn read(&self, _chunk: &ChunkRef, place: &Place) -> Option<Bytes> {
+    async fn read(&self, _chunk: &ChunkRef, place: &OstPlace) -> Option<Bytes> {
         let way = self.ways.get(&place.ost)?.clone();
         // Files that were there before us are their server's to judge.
         let ObjectName::Chunk(object) = place.object else { return None };

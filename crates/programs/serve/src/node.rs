@@ -458,6 +458,7 @@ impl Node {
                 let is_own = |object: &ObjectName| match object {
                     ObjectName::Chunk(chunk) => own.contains(&chunk.mdt),
                     ObjectName::External { .. } => true,
+                    ObjectName::Key(_) => false,
                 };
                 own.contains(&fetch.chunk.mdt)
                     && fetch.from.iter().all(|place| is_own(&place.object))
@@ -466,6 +467,7 @@ impl Node {
             | Request::VerifyObject(VerifyObject { object, .. }) => match object {
                 ObjectName::Chunk(chunk) => own.contains(&chunk.mdt),
                 ObjectName::External { .. } => !own.is_empty(),
+                ObjectName::Key(_) => false,
             },
             _ => false,
         }

@@ -14,7 +14,7 @@ use tieline_meta::LimitsKeeper;
 use tieline_net::{CallError, Channel, Dialer, NoticeSink};
 use tieline_servers::{Channels, Greeting};
 use tieline_tend::{ObjectMender, Objects};
-use tieline_types::{Caller, ChunkId, ClientId, ErrorKind, FsName, MdtIndex, OstIndex};
+use tieline_types::{Caller, ClientId, ErrorKind, FsName, GrantedId, MdtIndex, OstIndex};
 use tieline_wire::capability::{CapabilityNews, CapabilityNewsReply};
 use tieline_wire::data::{
     DeleteChunks, ListObjects, ListObjectsReply, OstState, OstStatus, ReadObject, ReadObjectReply,
@@ -249,7 +249,7 @@ impl ObjectSource for Peers {
 
 #[async_trait::async_trait]
 impl Objects for Peers {
-    async fn remove(&self, ost: OstIndex, chunks: Vec<ChunkId>) -> Result<(), Failure> {
+    async fn remove(&self, ost: OstIndex, chunks: Vec<GrantedId>) -> Result<(), Failure> {
         self.check_answers(ost).await?;
         self.ask_ost(ost, DeleteChunks { ost, chunks }, REMOVE_PATIENCE).await.map(drop)
     }

@@ -8,7 +8,7 @@ use tieline_kv::Snapshot;
 use tieline_meta::{CopyMender, Mdt};
 use tieline_tend::{Mirrors, Tended};
 use tieline_types::background::Change;
-use tieline_types::{ChunkId, FileId, Grant, Layout, OstIndex, Place, SessionId};
+use tieline_types::{FileId, Grant, GrantedId, Layout, OstIndex, OstPlace, SessionId};
 use tieline_wire::Failure;
 use tieline_wire::mirrors::Trouble;
 
@@ -29,11 +29,11 @@ pub struct TendedMdt(pub Arc<Mdt>);
 pub struct Copies(pub Arc<Mirrors>);
 
 impl CopyMender for Copies {
-    fn suspect(&self, chunk: ChunkId, ost: OstIndex) {
+    fn suspect(&self, chunk: GrantedId, ost: OstIndex) {
         self.0.suspect(chunk, ost);
     }
 
-    fn hurry(&self, chunk: ChunkId, file: FileId) -> Option<Trouble> {
+    fn hurry(&self, chunk: GrantedId, file: FileId) -> Option<Trouble> {
         self.0.hurry(chunk, file)
     }
 }
@@ -127,7 +127,7 @@ impl Tended for TendedMdt {
         self.0.more_places(layout, there, count)
     }
 
-    fn copy_capability(&self, to: OstIndex, file: FileId, from: &[Place]) -> Option<Vec<u8>> {
+    fn copy_capability(&self, to: OstIndex, file: FileId, from: &[OstPlace]) -> Option<Vec<u8>> {
         self.0.copy_capability(to, file, from)
     }
 }

@@ -20,7 +20,7 @@ use tieline_base::show;
 use tieline_cache::survey::Survey;
 use tieline_client::PathCost;
 use tieline_types::{
-    Attributes, ChunkRef, Content, Extent, FileId, FileKind, OstIndex, Place, Span,
+    Attributes, ChunkRef, Content, Extent, FileId, FileKind, OstIndex, OstPlace, Span,
 };
 use tokio::time::timeout;
 
@@ -123,7 +123,7 @@ impl Nearer {
         let node = caches.node.map(|path| Self::cache("node cache", path, chunks));
         let direct = caches.direct.into_iter().map(|(ost, path)| {
             let lies = |chunk: &ChunkRef| {
-                chunk.places.iter().any(|place| place.ost.0 == ost && !place.is_stale)
+                chunk.at_osts().any(|place| place.ost.0 == ost && !place.is_stale)
             };
             let there = chunks.iter().enumerate().filter(|(_, part)| lies(&part.chunk));
             Self { kind: "direct", path, chunks: there.map(|(place, _)| place).collect() }
@@ -164,12 +164,12 @@ impl Costs {
         let mut largest: Vec<&Part> = chunks.iter().collect();
         largest.sort_by_key(|part| std::cmp::Reverse(part.chunk.length));
         for Part { file, extent, chunk } in largest {
-            for place in chunk.places.iter().filter(|place| !place.is_stale) {
+            for place in chunk.at_osts().filter(|place| !place.is_stale) {
                 if ways.contains_key(&place.ost) {
                     continue;
                 }
                 let wanted = (extent, chunk);
-                let measured = shell.volume.path_cost(&shell.caller, *file, wanted, place);
+                let measured = shell.volume.path_cost(&shell.caller, *file, wanted, &place);
                 let measured = async {
                     // Another OST of a server that does not answer.
                     if silent.contains(&server(place.ost)) {
@@ -198,7 +198,7 @@ impl Costs {
     }
 
     /// Where a chunk would be read now.
-    fn taken(&self, shell: &Shell, chunk: &ChunkRef) -> Option<Place> {
+    fn taken(&self, shell: &Shell, chunk: &ChunkRef) -> Option<OstPlace> {
         let order = shell.volume.places_in_order(chunk);
         order.into_iter().find(|place| matches!(self.ways.get(&place.ost), Some(Ok(_))))
     }
@@ -217,7 +217,7 @@ impl Costs {
         };
         let chunk = |(number, part): (usize, &Part)| {
             let Part { file, extent, chunk } = part;
-            let places: Vec<_> = chunk.places.iter().map(|place| self.place_json(place)).collect();
+            let places: Vec<_> = chunk.at_osts().map(|place| self.place_json(&place)).collect();
             json!({
                 "inode": file.0,
                 "offset": extent.offset,
@@ -242,7 +242,7 @@ impl Costs {
         show::with_bytes(value, "path", &self.path)
     }
 
-    fn place_json(&self, place: &Place) -> Value {
+    fn place_json(&self, place: &OstPlace) -> Value {
         let cost = self.ways.get(&place.ost).and_then(|found| found.as_ref().ok());
         json!({
             "ost": place.ost.0,
@@ -265,7 +265,7 @@ impl Costs {
                 let row = rows.entry(ost).or_insert((0, 0));
                 *row = (row.0 + 1, row.1 + extent.length);
             };
-            for place in chunk.places.iter().filter(|place| !place.is_stale) {
+            for place in chunk.at_osts().filter(|place| !place.is_stale) {
                 count(&mut held, place.ost);
             }
             if self.near(number).is_some() {

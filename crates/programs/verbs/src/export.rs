@@ -314,13 +314,13 @@ impl Export<'_> {
             let page = self.shell.files.extents(&self.shell.caller, attributes.id, at).await?;
             for extent in &page.extents {
                 let Content::Chunk(chunk) = &extent.content else { return Ok(None) };
-                let place = chunk.places.iter().find(|place| {
+                let place = chunk.at_osts().find(|place| {
                     let is_there = place.offset + chunk.skip == extent.offset && !place.is_stale;
                     let is_external = matches!(place.object, ObjectName::External { .. });
                     is_there && is_external && extent.offset == at
                 });
                 let Some(place) = place else { return Ok(None) };
-                let found = (place.ost, place.object.clone());
+                let found = (place.ost, place.object);
                 if whole.get_or_insert_with(|| found.clone()) != &found {
                     return Ok(None);
                 }

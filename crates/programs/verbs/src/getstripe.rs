@@ -241,7 +241,7 @@ fn chunk_json(map: &FederationMap, chunk: &ChunkRef) -> Value {
         "id": chunk.chunk.to_string(),
         "length": chunk.length,
         "skip": chunk.skip,
-        "digest": chunk.digest.map(|digest| digest.to_string()),
+        "digest": chunk.digest().map(|digest| digest.to_string()),
         "adler32": chunk.adler32.map(|sum| format!("{sum:08x}")),
         "block_checks": match &chunk.checks {
             Some(checks) => json!({ "algorithm": "crc32c", "block": 4096, "kept": "metadata",
@@ -254,12 +254,14 @@ fn chunk_json(map: &FederationMap, chunk: &ChunkRef) -> Value {
 
 fn place_json(map: &FederationMap, place: &Place) -> Value {
     json!({
-        "ost": place.ost.0,
-        "site": map.ost(place.ost).map(|ost| ost.site.to_string()),
+        "ost": place.ost().map(|ost| ost.0),
+        "origin": place.origin.to_string(),
+        "site": place.ost().and_then(|ost| map.ost(ost)).map(|ost| ost.site.to_string()),
         "object": place.object.to_string(),
         "adopted": matches!(place.object, ObjectName::External { .. }),
         "offset": place.offset,
         "length": place.length,
+        "encoding": place.encoding().name(),
         "stale": place.is_stale,
     })
 }
@@ -412,7 +414,7 @@ fn per_ost(stripe: &[OstIndex], extents: &[Extent]) -> Vec<(OstIndex, (u64, u64)
     }
     for extent in extents {
         let Content::Chunk(chunk) = &extent.content else { continue };
-        for place in chunk.places.iter().filter(|place| !place.is_stale) {
+        for place in chunk.at_osts().filter(|place| !place.is_stale) {
             let row = rows.iter().position(|(ost, _)| *ost == place.ost).unwrap_or_else(|| {
                 rows.push((place.ost, (0, 0)));
                 rows.len() - 1
@@ -429,11 +431,11 @@ fn per_ost(stripe: &[OstIndex], extents: &[Extent]) -> Vec<(OstIndex, (u64, u64)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tieline_types::{ChunkId, Grant, MdtIndex};
+    use tieline_types::{Grant, GrantedId, MdtIndex, OstPlace};
 
     fn extent(offset: u64, ost: u16) -> Extent {
-        let chunk = ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial: offset };
-        let place = Place {
+        let chunk = GrantedId { mdt: MdtIndex(0), grant: Grant(1), serial: offset };
+        let place = OstPlace {
             ost: OstIndex(ost),
             object: ObjectName::Chunk(chunk),
             offset: 0,
@@ -441,10 +443,10 @@ mod tests {
             is_stale: false,
         };
         let chunk = ChunkRef {
-            chunk,
+            chunk: chunk.into(),
             length: 100,
             skip: 0,
-            places: vec![place],
+            places: vec![place.into()],
             digest: None,
             adler32: Some(1),
             checks: None,

@@ -315,7 +315,7 @@ impl Import {
         let covered = page.covered;
         let has_sums = !page.extents.iter().any(|extent| sums::is_missing(&extent.content));
         let place = page.extents.into_iter().next().and_then(|extent| match extent.content {
-            Content::Chunk(chunk) => chunk.places.into_iter().next(),
+            Content::Chunk(chunk) => chunk.at_osts().next(),
             _ => None,
         });
         Ok(match place.map(|place| (place.ost, place.object)) {

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tieline_servers::by_key::ByKey;
 use tieline_servers::{Error, Result, Servers};
-use tieline_types::{Caller, ChunkId, ErrorKind, FileId, MdtIndex, ObjectName};
+use tieline_types::{Caller, ChunkId, ErrorKind, FileId, GrantedId, MdtIndex, ObjectName};
 use tieline_wire::capability::{
     Capability, CapabilityGrant, FileRun, GetCapability, Scope, SignedCapability,
 };
@@ -269,10 +269,12 @@ impl Capabilities {
             let held = self.held(named, whose, Some(object), is_refused).await?;
             return Ok(held.map(|held| held.signed.to_vec()));
         }
-        let mds = self.servers.mds(chunk.mdt);
-        let is_own = mds.is_ok_and(|mds| mds.grant() == Some(chunk.grant));
-        let key = match object {
-            ObjectName::Chunk(_) if is_own => Key::Own(chunk.mdt),
+        let is_own = |chunk: &GrantedId| {
+            let mds = self.servers.mds(chunk.mdt);
+            mds.is_ok_and(|mds| mds.grant() == Some(chunk.grant))
+        };
+        let key = match (object, chunk.granted().filter(is_own)) {
+            (ObjectName::Chunk(_), Some(chunk)) => Key::Own(chunk.mdt),
             _ => Key::File(file, Use::Read),
         };
         let held = self.held(key, whose, None, false).await?;

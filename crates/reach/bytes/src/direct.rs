@@ -13,9 +13,9 @@ impl Source for Direct {
     }
 
     async fn bring(&self, wish: &Wish) -> Result<Vec<Piece>, Fault> {
-        let places = wish.chunk.places.iter();
+        let places = wish.chunk.at_osts();
         for place in places.filter(|place| !place.is_stale && self.0.has(place.ost)) {
-            if let Some(bytes) = self.0.read(&wish.chunk, place).await {
+            if let Some(bytes) = self.0.read(&wish.chunk, &place).await {
                 // A cache above would hold once more what lies here.
                 let (proof, is_news) = (Proof::Whole, false);
                 return Ok(vec![Piece { offset: 0, bytes, proof, is_news }]);

@@ -480,12 +480,12 @@ fn part(offset: u64, bytes: &Bytes, range: Range<u64>) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tieline_types::{Grant, MdtIndex};
+    use tieline_types::{Grant, GrantedId, MdtIndex};
 
     const ROOM: Room = Room { bytes_max: 100, spent_max: 20, lingering_max: 40 };
 
     fn id(serial: u64) -> ChunkId {
-        ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial }
+        GrantedId { mdt: MdtIndex(0), grant: Grant(1), serial }.into()
     }
 
     /// Fetches ten bytes of a chunk for nobody.
@@ -521,7 +521,7 @@ mod tests {
         }
         // Whatever comes makes room.
         fetch(&chunks, 12);
-        let held = || chunks.lock().chunks.keys().map(|id| id.serial).collect::<Vec<_>>();
+        let held = || chunks.lock().chunks.keys().map(|id| id.spread()).collect::<Vec<_>>();
         assert_eq!((spent(&chunks), chunks.lock().bytes()), (20, 70));
         assert_eq!(held(), [2, 3, 4, 5, 10, 11, 12], "four that linger, two others, the new one");
         sleep(IDLE * 2).await;

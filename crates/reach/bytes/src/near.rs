@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
-use tieline_types::{ChunkId, ChunkRef, Digest, OstIndex, Place};
+use tieline_types::{ChunkId, ChunkRef, Digest, OstIndex, OstPlace};
 use tokio::time::Instant;
 
 /// What an operator asked for.
@@ -73,5 +73,5 @@ pub trait SiteClaim: Send {
 pub trait DirectAccess: Send + Sync {
     fn has(&self, ost: OstIndex) -> bool;
     /// A whole chunk, compared with its checks.
-    async fn read(&self, chunk: &ChunkRef, place: &Place) -> Option<Bytes>;
+    async fn read(&self, chunk: &ChunkRef, place: &OstPlace) -> Option<Bytes>;
 }

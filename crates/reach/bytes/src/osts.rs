@@ -22,7 +22,9 @@ use std::time::Duration;
 use tieline_servers::{Error, Result, Servers};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::checksum::{BLOCK, crc32c, first_mismatch};
-use tieline_types::{Caller, ChunkId, ChunkRef, ErrorKind, MdtIndex, ObjectName, OstIndex, Place};
+use tieline_types::{
+    Caller, ChunkRef, ErrorKind, GrantedId, MdtIndex, ObjectName, OstIndex, OstPlace, Place,
+};
 use tieline_wire::capability::{CapabilityGrant, GetCapability};
 use tieline_wire::data::{ReadObject, ReadObjectReply};
 use tieline_wire::mirrors::ReportPlace;
@@ -73,7 +75,7 @@ pub struct Osts {
     /// OSTs that failed, and when.
     troubles: Mutex<BTreeMap<OstIndex, Instant>>,
     /// Bad places that the MDS was told of.
-    reported: Mutex<BTreeMap<(ChunkId, OstIndex), Instant>>,
+    reported: Mutex<BTreeMap<(GrantedId, OstIndex), Instant>>,
 }
 
 #[async_trait::async_trait]
@@ -158,14 +160,14 @@ impl Osts {
             }
             turn = None;
         }
-        let ask = |place: &Place| {
+        let ask = |place: &OstPlace| {
             let (place, range) = (place.clone(), range.clone());
             async move { (self.fetch_measured(chunk, &place, range, (whose, until)).await, place) }
         };
         let mut next = places.iter();
         let mut race = Race::default();
         let mut asking = next.next();
-        let mut faults: Vec<(Place, Fault)> = Vec::new();
+        let mut faults: Vec<(OstPlace, Fault)> = Vec::new();
         while let Some(place) = asking.take() {
             race.add(ask(place));
             loop {
@@ -242,13 +244,13 @@ impl Osts {
 
     /// Places that are up to date: those in trouble last, the nearest first, and among equals each
     /// chunk another.
-    pub fn places_in_order(&self, chunk: &ChunkRef, bytes: u64) -> Vec<Place> {
-        let mut places: Vec<_> =
-            chunk.places.iter().filter(|place| !place.is_stale).cloned().collect();
+    pub fn places_in_order(&self, chunk: &ChunkRef, bytes: u64) -> Vec<OstPlace> {
+        let mut places: Vec<_> = chunk.at_osts().filter(|place| !place.is_stale).collect();
         if places.len() > 1 {
-            let turn = (chunk.chunk.serial % places.len() as u64) as usize;
+            let turn = (chunk.chunk.spread() % places.len() as u64) as usize;
             places.rotate_left(turn);
-            let cost = |place: &Place| (self.is_in_trouble(place.ost), self.cost(place.ost, bytes));
+            let cost =
+                |place: &OstPlace| (self.is_in_trouble(place.ost), self.cost(place.ost, bytes));
             places.sort_by_cached_key(cost);
         }
         places
@@ -266,7 +268,7 @@ impl Osts {
 
     /// Asks places whose cost is not known, or not any more, for a little of the chunk, beside
     /// whoever reads it.
-    fn probe(self: &Arc<Self>, chunk: &ChunkRef, others: &[Place], whose: &Whose) {
+    fn probe(self: &Arc<Self>, chunk: &ChunkRef, others: &[OstPlace], whose: &Whose) {
         for place in others.iter().filter(|place| self.costs.begin_probe(place.ost)) {
             let (osts, chunk) = (self.clone(), chunk.clone());
             let (place, whose) = (place.clone(), whose.clone());
@@ -290,7 +292,7 @@ impl Osts {
     async fn fetch_measured(
         self: &Arc<Self>,
         chunk: &ChunkRef,
-        place: &Place,
+        place: &OstPlace,
         range: Range<u64>,
         (whose, until): (&Whose, Instant),
     ) -> Result<(u64, Bytes)> {
@@ -307,12 +309,13 @@ impl Osts {
     /// Is the nearest place of the chunk far?
     pub(crate) fn is_far(&self, chunk: &ChunkRef) -> bool {
         let is_near = |place: &Place| {
-            !place.is_stale && self.servers.oss(place.ost).is_ok_and(|oss| !oss.ways.is_far())
+            let server = place.ost().and_then(|ost| self.servers.oss(ost).ok());
+            !place.is_stale && server.is_some_and(|oss| !oss.ways.is_far())
         };
         !chunk.places.iter().any(is_near)
     }
 
-    fn place_failed(&self, chunk: &ChunkRef, place: &Place, error: &Error) -> Fault {
+    fn place_failed(&self, chunk: &ChunkRef, place: &OstPlace, error: &Error) -> Fault {
         let (kind, ost, id) = (error.kind(), place.ost.label(), chunk.chunk);
         if kind == ErrorKind::Corrupt && matches!(place.object, ObjectName::External { .. }) {
             tracing::warn!(
@@ -330,13 +333,14 @@ impl Osts {
     }
 
     /// Tells the MDS which places are bad, so that they are made whole again.
-    fn report_faults(self: &Arc<Self>, chunk: &ChunkRef, faults: &[(Place, Fault)]) {
+    fn report_faults(self: &Arc<Self>, chunk: &ChunkRef, faults: &[(OstPlace, Fault)]) {
+        let Some(chunk) = chunk.chunk.granted() else { return };
         for (place, fault) in faults {
             if matches!(fault.kind, ErrorKind::Corrupt | ErrorKind::Gone)
-                && self.is_news(chunk.chunk, place.ost)
+                && self.is_news(chunk, place.ost)
             {
                 let (osts, what) = (self.clone(), fault.what.clone());
-                let report = ReportPlace { chunk: chunk.chunk, ost: place.ost, what };
+                let report = ReportPlace { chunk, ost: place.ost, what };
                 tokio::spawn(async move { osts.report(report).await });
             }
         }
@@ -352,7 +356,7 @@ impl Osts {
     }
 
     /// Was the place not reported lately?
-    fn is_news(&self, chunk: ChunkId, ost: OstIndex) -> bool {
+    fn is_news(&self, chunk: GrantedId, ost: OstIndex) -> bool {
         let mut reported = lock(&self.reported);
         let now = Instant::now();
         if reported.len() >= REPORTED_MAX {
@@ -370,7 +374,7 @@ impl Osts {
     pub(crate) async fn ask_place(
         self: &Arc<Self>,
         chunk: &ChunkRef,
-        place: &Place,
+        place: &OstPlace,
         range: &Range<u64>,
         (whose, until): (&Whose, Instant),
     ) -> Result<(ReadObjectReply, Bytes)> {
@@ -406,7 +410,7 @@ impl Osts {
     pub(crate) async fn fetch_from(
         self: &Arc<Self>,
         chunk: &ChunkRef,
-        place: &Place,
+        place: &OstPlace,
         range: Range<u64>,
         (whose, until): (&Whose, Instant),
     ) -> Result<(u64, Bytes)> {
@@ -430,7 +434,7 @@ impl Osts {
 
     /// Until when somebody who wants bytes of a chunk now waits for them.
     pub(crate) fn until(&self, chunk: &ChunkRef, whose: &Whose) -> Instant {
-        let osts = chunk.places.iter().map(|place| place.ost);
+        let osts = chunk.places.iter().filter_map(Place::ost);
         let wait = self.servers.wait_for_osts(osts).max(self.servers.wait_for(whose.file.mdt()));
         Instant::now() + wait
     }

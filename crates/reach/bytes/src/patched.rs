@@ -19,12 +19,14 @@ impl Osts {
         range: &Range<u64>,
         (whose, until): (&Whose, Instant),
     ) -> Option<(u64, Bytes)> {
-        let places = chunk.places.iter().filter(|place| place.is_own(chunk.chunk));
-        if places.clone().count() < 2 {
+        let id = chunk.chunk.granted()?;
+        let places = chunk.at_osts();
+        let places: Vec<_> = places.filter(|place| place.is_own(id)).collect();
+        if places.len() < 2 {
             return None;
         }
         let mut patchwork = Patchwork::new(range, chunk.length);
-        for place in places {
+        for place in &places {
             // Who does not answer has nothing to give.
             let asked = self.ask_place(chunk, place, range, (whose, until)).await;
             if let Ok((reply, bulk)) = asked {

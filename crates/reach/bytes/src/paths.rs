@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_servers::{Error, Result};
 use tieline_types::checksum::BLOCK;
-use tieline_types::{ChunkRef, ErrorKind, Place};
+use tieline_types::{ChunkRef, ErrorKind, OstPlace};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -35,7 +35,7 @@ impl Osts {
     pub async fn path_cost(
         self: &Arc<Self>,
         chunk: &ChunkRef,
-        place: &Place,
+        place: &OstPlace,
         whose: &Whose,
     ) -> Result<PathCost> {
         let server = self.servers.oss(place.ost)?;
@@ -66,7 +66,7 @@ impl Osts {
     async fn sample(
         self: &Arc<Self>,
         chunk: &ChunkRef,
-        place: &Place,
+        place: &OstPlace,
         whose: &Whose,
     ) -> Result<(u64, Duration)> {
         let end = chunk.length.min(SAMPLE);

@@ -29,7 +29,7 @@ impl Source for Site {
 
     async fn bring(&self, wish: &Wish) -> Result<Vec<Piece>, Fault> {
         let chunk = &wish.chunk;
-        let Some(digest) = chunk.digest else { return Ok(Vec::new()) };
+        let Some(digest) = chunk.digest() else { return Ok(Vec::new()) };
         let until = wish.until.unwrap_or_else(|| self.osts.until(chunk, &wish.whose));
         let claim = match self.cache.look(&digest, chunk.length, until).await {
             SiteLook::Here(bytes) => return Ok(vec![Piece::new(0, bytes)]),

@@ -236,21 +236,21 @@ impl NodeCache for Cache {
 
 /// A site's cache in memory, whose directory may be given up.
 #[derive(Default)]
-struct Site(Arc<Mutex<BTreeMap<[u8; 32], Bytes>>>);
+struct Site(Arc<Mutex<BTreeMap<Digest, Bytes>>>);
 
-struct Claim(Arc<Mutex<BTreeMap<[u8; 32], Bytes>>>, Digest);
+struct Claim(Arc<Mutex<BTreeMap<Digest, Bytes>>>, Digest);
 
 #[async_trait::async_trait]
 impl SiteClaim for Claim {
     async fn publish(self: Box<Self>, bytes: Bytes) {
-        self.0.lock().unwrap().insert(self.1.0, bytes);
+        self.0.lock().unwrap().insert(self.1, bytes);
     }
 }
 
 #[async_trait::async_trait]
 impl SiteCache for Site {
     async fn look(&self, digest: &Digest, _: u64, _: Instant) -> SiteLook {
-        match self.0.lock().unwrap().get(&digest.0) {
+        match self.0.lock().unwrap().get(digest) {
             Some(bytes) => SiteLook::Here(bytes.clone()),
             None => SiteLook::Ours(Box::new(Claim(self.0.clone(), *digest))),
         }

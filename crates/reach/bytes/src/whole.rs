@@ -30,9 +30,8 @@ impl Whole {
     }
 
     fn is_shared(&self, chunk: &ChunkRef) -> bool {
-        let is_private =
-            |place: &Place| self.is_private.as_ref().is_some_and(|ruled| ruled(place.ost));
-        chunk.digest.is_some() && !chunk.places.iter().any(is_private)
+        let is_private = |ost: OstIndex| self.is_private.as_ref().is_some_and(|ruled| ruled(ost));
+        chunk.digest().is_some() && !chunk.places.iter().filter_map(Place::ost).any(is_private)
     }
 }
 

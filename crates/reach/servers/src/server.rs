@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use tieline_keep::Kept;
 use tieline_net::{Incoming, read_reply};
-use tieline_types::{ChunkId, ErrorKind, Grant, MdtIndex, ServerNumber};
+use tieline_types::{ErrorKind, Grant, GrantedId, MdtIndex, ServerNumber};
 use tieline_wire::Call;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -98,13 +98,13 @@ impl Server {
 
     /// A chunk id that was never used. Serials count from 1 under each grant, and from a larger
     /// number in a process that goes on with it.
-    pub fn chunk_id(&self, mdt: MdtIndex) -> Option<ChunkId> {
+    pub fn chunk_id(&self, mdt: MdtIndex) -> Option<GrantedId> {
         let grant = self.grant()?;
         let mut last = lock(&self.serial);
         if last.0 != grant {
             *last = (grant, self.serial_first);
         }
         last.1 += 1;
-        Some(ChunkId { mdt, grant, serial: last.1 })
+        Some(GrantedId { mdt, grant, serial: last.1 })
     }
 }

@@ -3,7 +3,7 @@
 //! Whoever looks after an MDT finds out what is to be done; the MDT does it, in a transaction of
 //! its own, on what is there then.
 
-use crate::{ChunkId, FileId, Name, OstIndex, SessionId};
+use crate::{FileId, GrantedId, Name, OstIndex, SessionId};
 use std::collections::BTreeSet;
 
 /// A change that no client asked for.
@@ -40,7 +40,7 @@ pub enum Repair {
     /// A file's stored bytes are off by these.
     Stored(FileId, i64),
     /// A chunk's references are off by these.
-    References(ChunkId, i64),
+    References(GrantedId, i64),
     /// A place of a chunk that has others is not to be read any more.
-    Stale(ChunkId, OstIndex),
+    Stale(GrantedId, OstIndex),
 }

@@ -3,37 +3,64 @@
 //! Invariants: the extents of a file never overlap and are ordered by offset; what no extent covers
 //! is a hole and reads as zeroes; a chunk never changes.
 
-use crate::{ChunkId, OstIndex};
-use minicbor::{Decode, Encode};
+use crate::{ChunkId, Digest, Encoding, GrantedId, OstIndex, RepositoryName, SiteName};
+use minicbor::{Decode, Decoder, Encode, Encoder, data, decode, encode};
 use std::fmt;
 
-/// BLAKE3 of a whole sealed chunk.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Encode, Decode)]
-#[cbor(transparent)]
-pub struct Digest(
-    #[n(0)]
-    #[cbor(with = "minicbor::bytes")]
-    pub [u8; 32],
-);
+/// Who has a place.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Origin {
+    Ost(OstIndex),
+    /// Whoever serves a repository.
+    Repository(RepositoryName),
+    /// What a site keeps of others' chunks.
+    Cache(SiteName),
+}
 
-impl fmt::Display for Digest {
+impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        match self {
+            Self::Ost(ost) => f.write_str(&ost.label()),
+            Self::Repository(name) => write!(f, "repository {name}"),
+            Self::Cache(site) => write!(f, "the cache of {site}"),
+        }
     }
 }
 
-impl fmt::Debug for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Digest({self})")
+/// An OST is its index; others are a list of what they are and their name.
+impl<C> Encode<C> for Origin {
+    fn encode<W: encode::Write>(
+        &self,
+        e: &mut Encoder<W>,
+        ctx: &mut C,
+    ) -> Result<(), encode::Error<W::Error>> {
+        match self {
+            Self::Ost(ost) => e.encode_with(ost, ctx)?.ok(),
+            Self::Repository(name) => e.array(2)?.u8(1)?.encode_with(name, ctx)?.ok(),
+            Self::Cache(site) => e.array(2)?.u8(2)?.encode_with(site, ctx)?.ok(),
+        }
     }
 }
 
-/// What an object is called at its OST.
+impl<'b, C> Decode<'b, C> for Origin {
+    fn decode(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Self, decode::Error> {
+        if !matches!(d.datatype()?, data::Type::Array) {
+            return d.decode_with(ctx).map(Self::Ost);
+        }
+        match (d.array()?, d.u8()?) {
+            (Some(2), 1) => d.decode_with(ctx).map(Self::Repository),
+            (Some(2), 2) => d.decode_with(ctx).map(Self::Cache),
+            _ => Err(decode::Error::message("an origin of an unknown kind")),
+        }
+    }
+}
+
+/// What an object is called where it lies.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Encode, Decode)]
 pub enum ObjectName {
     /// An object we made: one chunk, or a pack of chunks named after its first.
     #[n(1)]
-    Chunk(#[n(0)] ChunkId),
+    Chunk(#[n(0)] GrantedId),
     /// A file that was there before us, below the OST's adopted tree. If size or time differ from
     /// what is remembered here, it was changed behind us and is not served.
     #[n(2)]
@@ -46,6 +73,9 @@ pub enum ObjectName {
         #[n(2)]
         mtime_ns: i64,
     },
+    /// What a repository calls it: a path below its own.
+    #[n(3)]
+    Key(#[n(0)] String),
 }
 
 impl fmt::Display for ObjectName {
@@ -53,14 +83,14 @@ impl fmt::Display for ObjectName {
         match self {
             Self::Chunk(chunk) => chunk.fmt(f),
             Self::External { path, .. } => path.fmt(f),
+            Self::Key(key) => key.fmt(f),
         }
     }
 }
 
-/// One place of a chunk: `length` bytes at `offset` of an object, which may be larger than the
-/// chunk.
+/// A place of plain bytes at an OST: all that an MDT's own chunks have.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
-pub struct Place {
+pub struct OstPlace {
     #[n(0)]
     pub ost: OstIndex,
     #[n(1)]
@@ -74,10 +104,75 @@ pub struct Place {
     pub is_stale: bool,
 }
 
-impl Place {
+impl OstPlace {
     /// Is it an object with the chunk's name, that holds the chunk and nothing else?
-    pub fn is_own(&self, chunk: ChunkId) -> bool {
+    pub fn is_own(&self, chunk: GrantedId) -> bool {
         self.object == ObjectName::Chunk(chunk) && self.offset == 0
+    }
+}
+
+/// One place of a chunk: `length` bytes at `offset` of an object, which may be larger than the
+/// chunk, as a pack of many is.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Place {
+    #[n(0)]
+    pub origin: Origin,
+    #[n(1)]
+    pub object: ObjectName,
+    #[n(2)]
+    pub offset: u64,
+    /// As they lie there. `None`: to the object's end, where nobody says how many that are.
+    #[n(3)]
+    pub length: Option<u64>,
+    /// Known to lag behind its mirrors: not read from until it was synced again.
+    #[n(4)]
+    pub is_stale: bool,
+    /// How they lie there; `None`: plain.
+    #[n(5)]
+    pub encoding: Option<Encoding>,
+}
+
+impl Place {
+    /// The OST that has it, if one has.
+    pub fn ost(&self) -> Option<OstIndex> {
+        match self.origin {
+            Origin::Ost(ost) => Some(ost),
+            Origin::Repository(_) | Origin::Cache(_) => None,
+        }
+    }
+
+    /// The same, if an OST has it plain.
+    pub fn at_ost(&self) -> Option<OstPlace> {
+        let Self { ref object, offset, is_stale, .. } = *self;
+        let (ost, length) = (self.ost()?, self.length?);
+        let is_plain = self.encoding() == Encoding::Plain;
+        is_plain.then(|| OstPlace { ost, object: object.clone(), offset, length, is_stale })
+    }
+
+    pub fn is_at(&self, ost: OstIndex) -> bool {
+        self.origin == Origin::Ost(ost)
+    }
+
+    pub fn encoding(&self) -> Encoding {
+        self.encoding.unwrap_or_default()
+    }
+
+    /// Has it all of a chunk of that length, as far as can be said?
+    pub fn is_whole(&self, length: u64) -> bool {
+        match (self.encoding(), self.length) {
+            (Encoding::Plain, Some(stored)) => stored == length,
+            (encoding, Some(stored)) => 0 < stored && stored <= encoding.stored_max(length),
+            (_, None) => self.ost().is_none(),
+        }
+    }
+}
+
+impl From<OstPlace> for Place {
+    /// Written as it is, too: the fields have the same numbers.
+    fn from(place: OstPlace) -> Self {
+        let OstPlace { ost, object, offset, length, is_stale } = place;
+        let (origin, length) = (Origin::Ost(ost), Some(length));
+        Self { origin, object, offset, length, is_stale, encoding: None }
     }
 }
 
@@ -86,7 +181,7 @@ impl Place {
 pub struct ChunkRef {
     #[n(0)]
     pub chunk: ChunkId,
-    /// Bytes of the whole chunk.
+    /// Bytes of the whole chunk, as programs read them.
     #[n(1)]
     pub length: u64,
     /// Offset within the chunk of the extent's first byte.
@@ -95,6 +190,7 @@ pub struct ChunkRef {
     /// At least one.
     #[n(3)]
     pub places: Vec<Place>,
+    /// Of a granted chunk; one that is named by its content has that name ([`ChunkRef::digest`]).
     #[n(4)]
     pub digest: Option<Digest>,
     /// Adler-32 of the whole chunk.
@@ -103,6 +199,27 @@ pub struct ChunkRef {
     /// CRC32C per 4 KiB block, for places whose objects do not carry their own.
     #[n(6)]
     pub checks: Option<Vec<u32>>,
+}
+
+impl ChunkRef {
+    /// As an MDT has it: granted, with all its places at OSTs. Others are no MDT's own.
+    pub fn granted(&self) -> Option<(GrantedId, Vec<OstPlace>)> {
+        let places = self.places.iter().map(Place::at_ost).collect::<Option<_>>()?;
+        Some((self.chunk.granted()?, places))
+    }
+
+    /// Those of its places that OSTs have.
+    pub fn at_osts(&self) -> impl Iterator<Item = OstPlace> {
+        self.places.iter().filter_map(Place::at_ost)
+    }
+
+    /// What all of it must have.
+    pub fn digest(&self) -> Option<Digest> {
+        match self.chunk {
+            ChunkId::Granted(_) => self.digest,
+            ChunkId::Content(digest) => Some(digest),
+        }
+    }
 }
 
 /// What an extent holds.
@@ -191,7 +308,7 @@ impl Extent {
             Content::Chunk(chunk) => {
                 let end = chunk.skip.checked_add(length);
                 let is_inside = end.is_some_and(|end| end <= chunk.length);
-                let is_whole = |place: &Place| place.length == chunk.length;
+                let is_whole = |place: &Place| place.is_whole(chunk.length);
                 if is_inside && !chunk.places.is_empty() && chunk.places.iter().all(is_whole) {
                     Ok(())
                 } else {

@@ -1,8 +1,9 @@
 //! Identifiers. Each has its own type, so that a chunk is never mistaken for a file.
 //!
-//! Invariants: a [`FileId`] and a [`ChunkId`] are never used again once given out.
+//! Invariants: a [`FileId`] and a [`GrantedId`] are never used again once given out.
 
-use minicbor::{Decode, Encode};
+use crate::Digest;
+use minicbor::{Decode, Decoder, Encode, Encoder, decode, encode};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -129,9 +130,9 @@ impl fmt::Debug for FileId {
     }
 }
 
-/// A chunk: written once, never changed. Only the MDT in its id may delete it.
+/// A chunk that a session named by its grant. Only the MDT in its id may delete it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
-pub struct ChunkId {
+pub struct GrantedId {
     #[n(0)]
     pub mdt: MdtIndex,
     #[n(1)]
@@ -140,28 +141,28 @@ pub struct ChunkId {
     pub serial: u64,
 }
 
-/// Text that is not a chunk id.
+/// Text that is not the id of a granted chunk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a chunk id (expected MDT-GRANT-SERIAL in hexadecimal)")]
-pub struct ChunkIdError(String);
+#[error("`{0}` is not such a chunk's id (expected MDT-GRANT-SERIAL in hexadecimal)")]
+pub struct GrantedIdError(String);
 
-impl fmt::Display for ChunkId {
+impl fmt::Display for GrantedId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:04x}-{:012x}-{:08x}", self.mdt.0, self.grant.0, self.serial)
     }
 }
 
-impl fmt::Debug for ChunkId {
+impl fmt::Debug for GrantedId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ChunkId({self})")
+        write!(f, "GrantedId({self})")
     }
 }
 
-impl FromStr for ChunkId {
-    type Err = ChunkIdError;
+impl FromStr for GrantedId {
+    type Err = GrantedIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || ChunkIdError(text.to_owned());
+        let wrong = || GrantedIdError(text.to_owned());
         let mut parts = text.split('-');
         let (Some(mdt), Some(grant), Some(serial), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
@@ -175,6 +176,94 @@ impl FromStr for ChunkId {
         };
         // Only the spelling that `Display` writes names the chunk: one object, one name.
         if id.to_string() == text { Ok(id) } else { Err(wrong()) }
+    }
+}
+
+/// A chunk: written once, never changed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ChunkId {
+    /// As an MDT let its writer name it.
+    Granted(GrantedId),
+    /// By what is in it, as repositories do.
+    Content(Digest),
+}
+
+impl ChunkId {
+    pub fn granted(self) -> Option<GrantedId> {
+        match self {
+            Self::Granted(id) => Some(id),
+            Self::Content(_) => None,
+        }
+    }
+
+    /// The same for the same chunk: for who spreads chunks over folders or turns.
+    pub fn spread(self) -> u64 {
+        match self {
+            Self::Granted(id) => id.serial,
+            Self::Content(digest) => {
+                digest.as_bytes().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+            }
+        }
+    }
+}
+
+impl From<GrantedId> for ChunkId {
+    fn from(id: GrantedId) -> Self {
+        Self::Granted(id)
+    }
+}
+
+impl fmt::Display for ChunkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Granted(id) => id.fmt(f),
+            Self::Content(digest) => digest.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for ChunkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ChunkId({self})")
+    }
+}
+
+/// Text that is not a chunk id.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a chunk id (expected MDT-GRANT-SERIAL in hexadecimal, or a digest)")]
+pub struct ChunkIdError(String);
+
+impl FromStr for ChunkId {
+    type Err = ChunkIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let granted = text.parse().map(Self::Granted);
+        let by_content = |_| text.parse().map(Self::Content);
+        granted.or_else(by_content).map_err(|_| ChunkIdError(text.to_owned()))
+    }
+}
+
+/// A granted one is the three numbers of its [`GrantedId`]; by content it is a list of one digest.
+impl<C> Encode<C> for ChunkId {
+    fn encode<W: encode::Write>(
+        &self,
+        e: &mut Encoder<W>,
+        ctx: &mut C,
+    ) -> Result<(), encode::Error<W::Error>> {
+        match self {
+            Self::Granted(id) => id.encode(e, ctx),
+            Self::Content(digest) => e.array(1)?.encode_with(digest, ctx)?.ok(),
+        }
+    }
+}
+
+impl<'b, C> Decode<'b, C> for ChunkId {
+    fn decode(d: &mut Decoder<'b>, ctx: &mut C) -> Result<Self, decode::Error> {
+        if d.probe().array()? != Some(1) {
+            return d.decode_with(ctx).map(Self::Granted);
+        }
+        d.array()?;
+        d.decode_with(ctx).map(Self::Content)
     }
 }
 
@@ -221,12 +310,12 @@ mod tests {
 
     #[test]
     fn chunk_id_has_one_spelling() {
-        let id = ChunkId { mdt: MdtIndex(1), grant: Grant(0xabc), serial: 5 };
-        assert_eq!(id.to_string().parse::<ChunkId>(), Ok(id));
+        let id = GrantedId { mdt: MdtIndex(1), grant: Grant(0xabc), serial: 5 };
+        assert_eq!(id.to_string().parse::<GrantedId>(), Ok(id));
         for wrong in
             ["", "1-abc-5", "0001-000000000ABC-00000005", "a-b", "0001-000000000abc-00000005-0"]
         {
-            assert!(wrong.parse::<ChunkId>().is_err(), "{wrong}");
+            assert!(wrong.parse::<GrantedId>().is_err(), "{wrong}");
         }
     }
 }

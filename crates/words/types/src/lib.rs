@@ -15,6 +15,7 @@
 //! * [`checksum`]: the CRC32C of 4 KiB blocks that travels with every range.
 //! * [`patchwork`]: a range put together from copies that are damaged in different blocks.
 //! * [`locks`]: the arithmetic of advisory locks.
+//! * [`digest`]: digests, by which algorithm and of which bytes.
 //! * [`error`]: the closed, numbered list of what can go wrong.
 //! * [`quota`]: whose use is counted, and how much they may use.
 //! * [`rules`]: who may do what, and what new files inherit.
@@ -26,6 +27,7 @@ pub mod attributes;
 pub mod background;
 pub mod caller;
 pub mod checksum;
+pub mod digest;
 pub mod error;
 pub mod extent;
 pub mod flavor;
@@ -43,19 +45,20 @@ pub mod units;
 pub use acl::Acls;
 pub use attributes::{Attributes, FileKind, Mode, SetTime, Time};
 pub use caller::{Caller, Gid, Uid};
+pub use digest::{Algorithm, Digest, DigestError, Encoding, Hasher};
 pub use error::{Effect, ErrorKind, Retry};
-pub use extent::{ChunkRef, Content, Digest, Extent, ObjectName, Place};
+pub use extent::{ChunkRef, Content, Extent, ObjectName, Origin, OstPlace, Place};
 pub use flavor::{Flavor, FlavorRule, FlavorRules, Network, Pair};
 pub use identity::{
     Identity, IdentityKind, IdentityName, MachineTrust, MappedTo, Mapping, Role, Strangers,
 };
 pub use ids::{
-    ChunkId, ClientId, FileId, Grant, HandleId, MdtIndex, OstIndex, RequestNumber, ServerNumber,
-    SessionId, Version,
+    ChunkId, ClientId, FileId, Grant, GrantedId, HandleId, MdtIndex, OstIndex, RequestNumber,
+    ServerNumber, SessionId, Version,
 };
 pub use layout::{Layout, StripeCount};
 pub use locks::{LockKind, LockMode, LockRange, LockWish, LostLock};
-pub use names::{FsName, Name, NameError, PoolName, SiteName, XattrName};
+pub use names::{FsName, Name, NameError, PoolName, RepositoryName, SiteName, XattrName};
 pub use patchwork::Patchwork;
 pub use shown::Shown;
 pub use units::{ByteSize, Span};

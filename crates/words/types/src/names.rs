@@ -215,7 +215,10 @@ label! {
     /// A file system, such as `extenci`, mounted as `/extenci`.
     FsName, 31
 }
-
+label! {
+    /// A repository, by its fully qualified name, such as `cms.example.org`.
+    RepositoryName, 255
+}
 label! {
     /// A user or a group of the file system, such as `ann`.
     IdentityName, 64

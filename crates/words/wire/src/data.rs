@@ -3,7 +3,7 @@
 use crate::meta::Xattr;
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    ChunkId, Digest, FileId, FileKind, Gid, Mode, ObjectName, OstIndex, Time, Uid, Version,
+    Digest, FileId, FileKind, Gid, GrantedId, Mode, ObjectName, OstIndex, Time, Uid, Version,
 };
 
 /// What an object remembers of the file it was written for, so that a lost MDT can be rebuilt.
@@ -38,7 +38,7 @@ pub struct PutChunk {
     #[n(0)]
     pub ost: OstIndex,
     #[n(1)]
-    pub chunk: ChunkId,
+    pub chunk: GrantedId,
     #[n(2)]
     pub owner: ObjectOwner,
     /// CRC32C per 4 KiB block of the bulk.
@@ -156,7 +156,7 @@ pub struct DeleteChunks {
     pub ost: OstIndex,
     /// At most 4,096.
     #[n(1)]
-    pub chunks: Vec<ChunkId>,
+    pub chunks: Vec<GrantedId>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -223,7 +223,7 @@ pub struct StatObject {
     #[n(0)]
     pub ost: OstIndex,
     #[n(1)]
-    pub chunk: ChunkId,
+    pub chunk: GrantedId,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -243,7 +243,7 @@ pub struct ListObjects {
     #[n(0)]
     pub ost: OstIndex,
     #[n(1)]
-    pub after: Option<ChunkId>,
+    pub after: Option<GrantedId>,
     /// At most 4,096.
     #[n(2)]
     pub limit: u32,
@@ -252,7 +252,7 @@ pub struct ListObjects {
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct ListObjectsReply {
     #[n(0)]
-    pub chunks: Vec<ChunkId>,
+    pub chunks: Vec<GrantedId>,
     #[n(1)]
     pub is_end: bool,
     /// What lies where only objects should: at most 256, each in the reply that comes by it first.

@@ -7,7 +7,7 @@ use crate::Failure;
 use crate::capability::CapabilityGrant;
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    Attributes, Caller, ChunkId, Digest, Extent, FileId, FileKind, Gid, Layout, MdtIndex, Mode,
+    Attributes, Caller, Digest, Extent, FileId, FileKind, Gid, GrantedId, Layout, MdtIndex, Mode,
     Name, OstIndex, PoolName, SetTime, SiteName, Time, Uid, Version, XattrName,
 };
 
@@ -750,7 +750,7 @@ pub struct RecordSums {
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct ChunkSums {
     #[n(0)]
-    pub chunk: ChunkId,
+    pub chunk: GrantedId,
     #[n(1)]
     pub checks: Vec<u32>,
     #[n(2)]

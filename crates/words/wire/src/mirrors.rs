@@ -5,7 +5,7 @@ use crate::data::ObjectOwner;
 use crate::meta::LeaseGrant;
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    Attributes, ChunkId, ChunkRef, Digest, FileId, ObjectName, OstIndex, Place, PoolName,
+    Attributes, ChunkRef, Digest, FileId, GrantedId, ObjectName, OstIndex, OstPlace, PoolName,
 };
 
 /// A place gave bytes that do not match their checks, or has lost them. Believed only after the
@@ -13,7 +13,7 @@ use tieline_types::{
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct ReportPlace {
     #[n(0)]
-    pub chunk: ChunkId,
+    pub chunk: GrantedId,
     #[n(1)]
     pub ost: OstIndex,
     /// For people.
@@ -129,7 +129,7 @@ pub struct LackingChunk {
     #[n(0)]
     pub offset: u64,
     #[n(1)]
-    pub chunk: ChunkId,
+    pub chunk: GrantedId,
     #[n(2)]
     pub length: u64,
     /// How many copies it lacks.
@@ -157,7 +157,7 @@ pub struct FetchChunk {
     #[n(0)]
     pub ost: OstIndex,
     #[n(1)]
-    pub chunk: ChunkId,
+    pub chunk: GrantedId,
     #[n(2)]
     pub length: u64,
     /// What the whole chunk must match, if that is known.
@@ -165,7 +165,7 @@ pub struct FetchChunk {
     pub digest: Option<Digest>,
     /// Places to fetch it from, in this order.
     #[n(4)]
-    pub from: Vec<Place>,
+    pub from: Vec<OstPlace>,
     /// For the new object, if its source does not tell.
     #[n(5)]
     pub owner: ObjectOwner,

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tieline_format::object::ObjectTrailer;
 use tieline_lab::federation::{Plan, with_plan};
 use tieline_lab::{Federation, program, with_federation};
-use tieline_types::{ChunkId, FileId, Grant, MdtIndex, Version, checksum};
+use tieline_types::{FileId, Grant, GrantedId, MdtIndex, Version, checksum};
 
 fn with_log(test: impl FnOnce(&Federation) -> Result<()>) -> Result<()> {
     with_plan(&Plan { arguments: vec!["--log".to_owned()], ..Plan::default() }, test)
@@ -364,8 +364,8 @@ fn takes_interrupts(pid: u32) -> bool {
 }
 
 /// Of a grant that no session ever had.
-fn orphan_id() -> ChunkId {
-    ChunkId { mdt: MdtIndex(0), grant: Grant(0xfff_ffff), serial: 1 }
+fn orphan_id() -> GrantedId {
+    GrantedId { mdt: MdtIndex(0), grant: Grant(0xfff_ffff), serial: 1 }
 }
 
 /// Puts a sound object that nobody committed where its OST has another.

@@ -333,7 +333,7 @@ fn mark_stale(fake: &Fake, id: FileId, ost: u16) {
     let mut state = fake.lock();
     for extent in &mut state.nodes.get_mut(&id).unwrap().extents {
         let Content::Chunk(chunk) = &mut extent.content else { continue };
-        let places = chunk.places.iter_mut().filter(|place| place.ost == OstIndex(ost));
+        let places = chunk.places.iter_mut().filter(|place| place.is_at(OstIndex(ost)));
         places.for_each(|place| place.is_stale = true);
     }
 }
@@ -405,7 +405,7 @@ fn places(fake: &Fake, id: FileId) -> Vec<Vec<(u16, bool)>> {
     let state = fake.lock();
     let of = |extent: &tieline_types::Extent| match &extent.content {
         Content::Chunk(chunk) => {
-            chunk.places.iter().map(|place| (place.ost.0, place.is_stale)).collect()
+            chunk.places.iter().map(|place| (place.ost().unwrap().0, place.is_stale)).collect()
         }
         _ => vec![],
     };

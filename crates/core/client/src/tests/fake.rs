@@ -56,11 +56,11 @@ pub struct State {
     pub version: u64,
     next: u64,
     pub nodes: BTreeMap<FileId, Node>,
-    pub chunks: BTreeMap<(OstIndex, ChunkId), Bytes>,
+    pub chunks: BTreeMap<(OstIndex, GrantedId), Bytes>,
     /// How long clients said that they wait.
     pub waits_said: Vec<Option<u64>>,
     /// Where in their files chunks say that they lie.
-    pub labels: BTreeMap<ChunkId, u64>,
+    pub labels: BTreeMap<GrantedId, u64>,
     /// Every request, in order.
     pub log: Vec<Op>,
     pub synced: BTreeSet<OstIndex>,
@@ -314,7 +314,8 @@ impl Fake {
             match &extent.content {
                 Content::Inline(inline) => bytes[range].copy_from_slice(inline),
                 Content::Chunk(chunk) => {
-                    let whole = &state.chunks[&(chunk.places[0].ost, chunk.chunk)];
+                    let whole = &state.chunks
+                        [&(chunk.places[0].ost().unwrap(), chunk.chunk.granted().unwrap())];
                     let from = chunk.skip as usize;
                     bytes[range].copy_from_slice(&whole[from..from + extent.length as usize]);
                 }
@@ -641,11 +642,12 @@ impl State {
                     assert!(extent.offset >= end, "extents in order");
                     end = extent.end();
                     if let Content::Chunk(chunk) = &extent.content {
-                        if chunk.chunk.grant != self.grant {
+                        let (id, places) = chunk.granted().unwrap();
+                        if id.grant != self.grant {
                             return fail(ErrorKind::InvalidArgument);
                         }
-                        for place in chunk.places.iter().filter(|place| !place.is_stale) {
-                            assert!(self.chunks.contains_key(&(place.ost, chunk.chunk)));
+                        for place in places.iter().filter(|place| !place.is_stale) {
+                            assert!(self.chunks.contains_key(&(place.ost, id)));
                         }
                     }
                     let appended = commit.append_from.filter(|&from| extent.offset >= from);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tieline_bytes::Whose;
 use tieline_foresight::ahead::PIECE;
 use tieline_servers::turns::Reader;
-use tieline_types::{ChunkId, ChunkRef, Content, Digest, ErrorKind, Place};
+use tieline_types::{ChunkId, ChunkRef, Content, Digest, ErrorKind, OstPlace};
 use tieline_wire::Op;
 
 const CHUNK: usize = 64 << 10;
@@ -78,12 +78,12 @@ impl NodeCache for Memory {
 /// A site's cache of one node.
 #[derive(Default)]
 struct Shelf {
-    chunks: Arc<Mutex<BTreeMap<[u8; 32], Bytes>>>,
+    chunks: Arc<Mutex<BTreeMap<Digest, Bytes>>>,
     looks: AtomicUsize,
     is_aside: AtomicBool,
 }
 
-struct ShelfClaim(Arc<Mutex<BTreeMap<[u8; 32], Bytes>>>, Digest);
+struct ShelfClaim(Arc<Mutex<BTreeMap<Digest, Bytes>>>, Digest);
 
 #[async_trait::async_trait]
 impl SiteCache for Shelf {
@@ -92,7 +92,7 @@ impl SiteCache for Shelf {
         if self.is_aside.load(Ordering::Relaxed) {
             return SiteLook::Aside;
         }
-        match self.chunks.lock().unwrap().get(&digest.0) {
+        match self.chunks.lock().unwrap().get(digest) {
             Some(bytes) => SiteLook::Here(bytes.clone()),
             None => SiteLook::Ours(Box::new(ShelfClaim(self.chunks.clone(), *digest))),
         }
@@ -102,7 +102,7 @@ impl SiteCache for Shelf {
 #[async_trait::async_trait]
 impl SiteClaim for ShelfClaim {
     async fn publish(self: Box<Self>, bytes: Bytes) {
-        self.0.lock().unwrap().insert(self.1.0, bytes);
+        self.0.lock().unwrap().insert(self.1, bytes);
     }
 }
 
@@ -115,7 +115,7 @@ impl DirectAccess for Mounted {
         true
     }
 
-    async fn read(&self, _: &ChunkRef, _: &Place) -> Option<Bytes> {
+    async fn read(&self, _: &ChunkRef, _: &OstPlace) -> Option<Bytes> {
         self.0.clone()
     }
 }
@@ -210,7 +210,7 @@ async fn a_chunk_that_is_begun_for_a_site_is_finished() {
     let volume = fake.mount_near(Near { site: Some(shelf.clone()), ..Near::default() });
     read(&volume, id, 0..0).await;
     let servers = &volume.shared.servers;
-    let server = servers.oss(chunk.places[0].ost).unwrap();
+    let server = servers.oss(chunk.places[0].ost().unwrap()).unwrap();
     let (first, second) = (Reader::Handle(HandleId(7)), Reader::Handle(HandleId(8)));
     let fetch = |reader| {
         let (volume, chunk, caller) = (volume.clone(), chunk.clone(), Caller::root());

@@ -3,7 +3,7 @@
 use super::fake::{Fake, ROOT};
 use crate::*;
 use std::collections::BTreeSet;
-use tieline_types::{ChunkRef, Content, Extent, MdtIndex, ObjectName, Place};
+use tieline_types::{ChunkRef, Content, Extent, MdtIndex, ObjectName, OstPlace};
 use tieline_wire::Op;
 use tokio::time::Instant;
 
@@ -53,10 +53,11 @@ pub fn put(state: &mut super::fake::State, file: FileId, size: usize) {
         Content::Inline(bytes)
     } else {
         let (mdt, grant) = (MdtIndex(0), tieline_types::Grant(3));
-        let chunk = tieline_types::ChunkId { mdt, grant, serial: file.0 };
+        let chunk = tieline_types::GrantedId { mdt, grant, serial: file.0 };
         let (ost, object) = (OstIndex(0), ObjectName::Chunk(chunk));
         state.chunks.insert((ost, chunk), bytes.into());
-        let places = vec![Place { ost, object, offset: 0, length, is_stale: false }];
+        let places = vec![OstPlace { ost, object, offset: 0, length, is_stale: false }.into()];
+        let chunk = chunk.into();
         let (digest, adler32, checks) = (None, None, None);
         Content::Chunk(ChunkRef { chunk, length, skip: 0, places, digest, adler32, checks })
     };

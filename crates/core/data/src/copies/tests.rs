@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tieline_blob::{Faults, FaultyChunks, MemoryChunks};
 use tieline_types::{
-    ChunkId, ClientId, Digest, ErrorKind, FileId, Grant, MdtIndex, ObjectName, OstIndex, Place,
-    Version, checksum,
+    ClientId, Digest, ErrorKind, FileId, Grant, GrantedId, MdtIndex, ObjectName, OstIndex,
+    OstPlace, Version, checksum,
 };
 use tieline_wire::data::{
     ObjectOwner, PutChunk, ReadObject, ReadObjectReply, StatObject, StatObjectReply,
@@ -20,7 +20,7 @@ use tieline_wire::{Failure, decode};
 const FROM: OstIndex = OstIndex(1);
 const TO: OstIndex = OstIndex(2);
 const CLIENT: ClientId = ClientId([1; 16]);
-const CHUNK: ChunkId = ChunkId { mdt: MdtIndex(0), grant: Grant(5), serial: 7 };
+const CHUNK: GrantedId = GrantedId { mdt: MdtIndex(0), grant: Grant(5), serial: 7 };
 
 struct Pair {
     service: Arc<ChunkService>,
@@ -69,7 +69,7 @@ impl Pair {
     }
 
     async fn fetch(&self, digest: Digest) -> Result<(bool, Vec<OstIndex>), Failure> {
-        let place = Place {
+        let place = OstPlace {
             ost: FROM,
             object: ObjectName::Chunk(CHUNK),
             offset: 0,
@@ -92,7 +92,7 @@ impl Pair {
     }
 
     async fn good(&self) -> Result<(bool, Vec<OstIndex>), Failure> {
-        self.fetch(Digest(*blake3::hash(&self.bytes).as_bytes())).await
+        self.fetch(Digest::of(&self.bytes)).await
     }
 
     async fn is_whole(&self, ost: OstIndex) -> bool {
@@ -101,9 +101,7 @@ impl Pair {
         let message = VerifyObject { ost, object, offset: 0, length, capability: None };
         let reply = self.service.verify(message).await.unwrap();
         assert_eq!(reply.bad_blocks == 0, reply.first_bad.is_none());
-        reply.bad_blocks == 0
-            && reply.digest.0 == *blake3::hash(&self.bytes).as_bytes()
-            && reply.length == length
+        reply.bad_blocks == 0 && reply.digest == Digest::of(&self.bytes) && reply.length == length
     }
 }
 
@@ -134,7 +132,7 @@ async fn a_damaged_copy_is_found_and_replaced() {
 #[tokio::test(start_paused = true)]
 async fn nothing_damaged_or_foreign_is_copied() {
     let pair = pair().await;
-    let other = pair.fetch(Digest([1; 32])).await.unwrap_err();
+    let other = pair.fetch(Digest::blake3([1; 32])).await.unwrap_err();
     assert_eq!(other.kind, ErrorKind::Corrupt);
     pair.faults[&FROM].flip_bit(CHUNK, 0);
     assert_eq!(pair.good().await.unwrap_err().kind, ErrorKind::Corrupt);

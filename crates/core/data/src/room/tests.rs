@@ -10,8 +10,8 @@ fn client(number: u8) -> ClientId {
     ClientId([number; 16])
 }
 
-fn chunk(serial: u64) -> ChunkId {
-    ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial }
+fn chunk(serial: u64) -> GrantedId {
+    GrantedId { mdt: MdtIndex(0), grant: Grant(1), serial }
 }
 
 fn wish(number: u8, serial: u64, cost: u64, room: u64) -> Wish {

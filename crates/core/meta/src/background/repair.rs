@@ -9,7 +9,7 @@ use crate::view::View;
 use tieline_format::mdt::{Chunk, Entry, Freed, Inode, Lacking, NameOf, key};
 use tieline_kv::Range;
 use tieline_types::background::Repair;
-use tieline_types::{ChunkId, FileId, FileKind, Mode, Name, OstIndex, Time};
+use tieline_types::{FileId, FileKind, GrantedId, Mode, Name, OstIndex, Time};
 
 /// Entries of a directory that is gone which one transaction takes away.
 const ENTRIES: usize = 1024;
@@ -155,7 +155,7 @@ async fn entries(view: &mut View<'_>, directory: FileId) -> Result<bool> {
     Ok(has_some)
 }
 
-async fn references(view: &mut View<'_>, id: ChunkId, by: i64) -> Result<bool> {
+async fn references(view: &mut View<'_>, id: GrantedId, by: i64) -> Result<bool> {
     let Some(mut chunk) = view.record::<Chunk>(key::chunk(id)).await? else { return Ok(false) };
     let references = (i64::from(chunk.references) + by).max(0) as u32;
     chunk.references = references;
@@ -169,7 +169,7 @@ async fn references(view: &mut View<'_>, id: ChunkId, by: i64) -> Result<bool> {
     Ok(true)
 }
 
-async fn stale(view: &mut View<'_>, id: ChunkId, ost: OstIndex) -> Result<bool> {
+async fn stale(view: &mut View<'_>, id: GrantedId, ost: OstIndex) -> Result<bool> {
     let Some(mut chunk) = view.record::<Chunk>(key::chunk(id)).await? else { return Ok(false) };
     let others = chunk.places.iter().filter(|place| place.ost != ost && !place.is_stale).count();
     let bad = chunk.places.iter_mut().filter(|place| place.ost == ost && !place.is_stale);

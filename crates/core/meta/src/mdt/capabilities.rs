@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use tieline_auth::capability::{Serial, server_holder};
 use tieline_auth::principal_at;
 use tieline_types::rules::Rights;
-use tieline_types::{Content, Extent, FileId, Grant, ObjectName, OstIndex, Place, SessionId};
+use tieline_types::{Content, Extent, FileId, Grant, ObjectName, OstIndex, OstPlace, SessionId};
 use tieline_wire::capability::{
     CapabilityGrant, CapabilityNewsReply, GetCapability, GetCapabilityReply, Holder, Scope,
 };
@@ -120,7 +120,12 @@ impl Mdt {
     }
 
     /// For an OSS that is to fetch a chunk from others.
-    pub fn copy_capability(&self, to: OstIndex, file: FileId, from: &[Place]) -> Option<Vec<u8>> {
+    pub fn copy_capability(
+        &self,
+        to: OstIndex,
+        file: FileId,
+        from: &[OstPlace],
+    ) -> Option<Vec<u8>> {
         let map = self.parts.map.current();
         map.map.security.as_ref()?;
         let address = map.map.ost(to)?.addresses.first()?;

@@ -48,14 +48,15 @@ impl Mdt {
         for extent in &page.extents {
             let Content::Chunk(chunk) = &extent.content else { continue };
             reply.chunks += 1;
-            let copies = map.map.copies_lacking(chunk.chunk, &chunk.places, copies_of(&inode));
+            let Some((own, places)) = chunk.granted() else { continue };
+            let copies = map.map.copies_lacking(own, &places, copies_of(&inode));
             if copies > 0 {
                 reply.lacking.push(LackingChunk {
                     offset: extent.offset,
-                    chunk: chunk.chunk,
+                    chunk: own,
                     length: chunk.length,
                     copies: copies as u32,
-                    trouble: self.parts.copies.hurry(chunk.chunk, id),
+                    trouble: self.parts.copies.hurry(own, id),
                 });
             }
         }

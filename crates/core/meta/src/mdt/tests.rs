@@ -10,7 +10,7 @@ use tieline_ledger::rebuild::{FoundObject, rebuild};
 use tieline_ledger::restore::{Asked, restore};
 use tieline_ledger::stream::{Frames, verify};
 use tieline_ledger::{Error, Identity};
-use tieline_types::{ChunkId, FileId, Grant, MdtIndex, OstIndex, Time, Version, XattrName};
+use tieline_types::{FileId, Grant, GrantedId, MdtIndex, OstIndex, Time, Version, XattrName};
 use tieline_wire::data::ObjectOwner;
 use tieline_wire::ledger::DumpMdt;
 use tieline_wire::meta::{GetXattr, SetXattr, XattrMode};
@@ -92,7 +92,7 @@ async fn a_dump_of_a_house_at_work_is_a_house() {
 async fn what_lay_in_many_places_is_not_laid_in_one() {
     let object = |serial, offset, version| FoundObject {
         ost: OstIndex(1),
-        chunk: ChunkId { mdt: MdtIndex(0), grant: Grant(3), serial },
+        chunk: GrantedId { mdt: MdtIndex(0), grant: Grant(3), serial },
         length: 100,
         owner: ObjectOwner {
             file: FileId(10),
@@ -115,7 +115,7 @@ async fn what_lay_in_many_places_is_not_laid_in_one() {
 async fn objects_alone_give_files_back() {
     let object = |serial, file, offset, length, version, path: &[u8]| FoundObject {
         ost: OstIndex(1),
-        chunk: ChunkId { mdt: MdtIndex(0), grant: Grant(3), serial },
+        chunk: GrantedId { mdt: MdtIndex(0), grant: Grant(3), serial },
         length,
         owner: ObjectOwner {
             file: FileId(file),

@@ -13,7 +13,7 @@ use crate::permission;
 use crate::view::View;
 use tieline_format::mdt::{StoredContent, StoredExtent};
 use tieline_ranges::stored::Extents;
-use tieline_types::{Content, Digest, Extent};
+use tieline_types::{ChunkId, Content, Digest, Extent};
 use tieline_wire::ranges::{Compact, CompactReply, SeenContent, SeenExtent};
 
 pub async fn run(view: &mut View<'_>, request: &Compact) -> Result<CompactReply> {
@@ -82,11 +82,9 @@ fn is_as_seen(found: &Extents, was: &[SeenExtent]) -> bool {
 
 fn is_content_as_seen(extent: &StoredExtent, seen: &SeenContent) -> bool {
     match (&extent.content, seen) {
-        (StoredContent::Inline(bytes), SeenContent::Inline(digest)) => {
-            Digest(*blake3::hash(bytes).as_bytes()) == *digest
-        }
+        (StoredContent::Inline(bytes), SeenContent::Inline(digest)) => Digest::of(bytes) == *digest,
         (StoredContent::Chunk { chunk, skip }, SeenContent::Chunk { chunk: was, skip: from }) => {
-            chunk == was && skip == from
+            ChunkId::Granted(*chunk) == *was && skip == from
         }
         _ => false,
     }

@@ -15,7 +15,9 @@ use crate::permission;
 use crate::view::{View, unit_of};
 use std::collections::{BTreeMap, BTreeSet};
 use tieline_format::mdt::{Chunk, Freed, Inode, StoredContent, key};
-use tieline_types::{ChunkId, ChunkRef, Content, Extent, FileId, Layout, OstIndex, Place};
+use tieline_types::{
+    ChunkRef, Content, Extent, FileId, GrantedId, Layout, OstIndex, OstPlace, Place,
+};
 use tieline_wire::mirrors::{GoneCopy, SplitMirror, SplitMirrorReply};
 
 pub async fn run(view: &mut View<'_>, request: &SplitMirror) -> Result<SplitMirrorReply> {
@@ -68,20 +70,20 @@ fn reply(
 fn give_up(
     view: &mut View<'_>,
     file: FileId,
-    (offset, id, mut record): (u64, ChunkId, Chunk),
+    (offset, id, mut record): (u64, GrantedId, Chunk),
     ost: OstIndex,
     is_look: bool,
 ) -> Result<GoneCopy> {
-    let (gone, stays): (Vec<Place>, Vec<Place>) =
+    let (gone, stays): (Vec<OstPlace>, Vec<OstPlace>) =
         record.places.into_iter().partition(|place| place.ost == ost);
     if stays.iter().all(|place| place.is_stale) {
         return Err(Error::NotWhole { offset, ost });
     }
     let told = ChunkRef {
-        chunk: id,
+        chunk: id.into(),
         length: record.length,
         skip: 0,
-        places: stays.clone(),
+        places: stays.iter().cloned().map(Place::from).collect(),
         digest: record.digest,
         adler32: record.adler32,
         checks: None,
@@ -110,11 +112,12 @@ impl Split<'_> {
         &mut self,
         view: &mut View<'_>,
         extents: &[Extent],
-    ) -> Result<Vec<(u64, ChunkId, Chunk, OstIndex)>> {
-        let mut first: BTreeMap<ChunkId, (&Extent, u64)> = BTreeMap::new();
+    ) -> Result<Vec<(u64, GrantedId, Chunk, OstIndex)>> {
+        let mut first: BTreeMap<GrantedId, (&Extent, u64)> = BTreeMap::new();
         for extent in extents {
             let Content::Chunk(chunk) = &extent.content else { continue };
-            first.entry(chunk.chunk).or_insert((extent, chunk.skip));
+            let Some(id) = chunk.chunk.granted() else { continue };
+            first.entry(id).or_insert((extent, chunk.skip));
         }
         let records = chunks::read_chunks(view, first.keys().copied().collect()).await?;
         let mut found = vec![];
@@ -135,7 +138,7 @@ impl Split<'_> {
     async fn is_shared(
         &self,
         view: &mut View<'_>,
-        id: ChunkId,
+        id: GrantedId,
         record: &Chunk,
         start: u64,
     ) -> Result<bool> {
@@ -159,10 +162,10 @@ impl Split<'_> {
     }
 
     /// Which of a chunk's copies belongs to the mirror that goes.
-    fn victim(&self, offset: u64, places: &[Place]) -> Option<OstIndex> {
+    fn victim(&self, offset: u64, places: &[OstPlace]) -> Option<OstIndex> {
         let mut there: Vec<OstIndex> = vec![];
         // Of several that would do, a bad one goes.
-        let (good, bad): (Vec<&Place>, _) = places.iter().partition(|place| !place.is_stale);
+        let (good, bad): (Vec<&OstPlace>, _) = places.iter().partition(|place| !place.is_stale);
         for place in good.into_iter().chain(bad) {
             if !there.contains(&place.ost) {
                 there.push(place.ost);

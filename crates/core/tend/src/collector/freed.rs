@@ -15,7 +15,7 @@ use std::time::Duration;
 use tieline_format::mdt::{Chunk, Freed, key};
 use tieline_kv::{Key, Range};
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{ChunkId, ObjectName, OstIndex};
+use tieline_types::{GrantedId, ObjectName, OstIndex};
 
 /// Chunks deleted per step: far below what an OSS takes in one request, so that it serves others in
 /// between.
@@ -33,10 +33,10 @@ pub struct FreedChunks {
 #[derive(Default)]
 struct Batch {
     /// Keys of their records, with the OSTs that hold them.
-    records: Vec<(Key, ChunkId, BTreeSet<OstIndex>)>,
+    records: Vec<(Key, GrantedId, BTreeSet<OstIndex>)>,
     /// Chunks that only give copies up.
     split: BTreeSet<Key>,
-    objects: BTreeMap<OstIndex, Vec<ChunkId>>,
+    objects: BTreeMap<OstIndex, Vec<GrantedId>>,
 }
 
 #[async_trait::async_trait]
@@ -86,7 +86,7 @@ impl FreedChunks {
     }
 
     /// Copies that were given up, where their chunks have a place again.
-    async fn wanted_again(&self, batch: &Batch) -> Result<Vec<(ChunkId, OstIndex)>> {
+    async fn wanted_again(&self, batch: &Batch) -> Result<Vec<(GrantedId, OstIndex)>> {
         let split: Vec<_> =
             batch.records.iter().filter(|(freed, ..)| batch.split.contains(freed)).collect();
         if split.is_empty() {
@@ -176,7 +176,7 @@ impl Batch {
     }
 
     /// Leaves an object where it is.
-    fn spare(&mut self, chunk: ChunkId, ost: OstIndex) {
+    fn spare(&mut self, chunk: GrantedId, ost: OstIndex) {
         if let Some(chunks) = self.objects.get_mut(&ost) {
             chunks.retain(|other| *other != chunk);
         }

@@ -23,7 +23,7 @@ use std::time::Duration;
 use tieline_format::mdt::key;
 use tieline_kv::Key;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{ChunkId, Grant, MdtIndex, OstIndex};
+use tieline_types::{Grant, GrantedId, MdtIndex, OstIndex};
 use tieline_wire::Failure;
 use tieline_wire::data::ListObjects;
 use tokio::time::Instant;
@@ -124,7 +124,7 @@ impl Strays {
             let page = self.parts.objects.list(ask).await.map_err(silent)?;
             let Some(&last) = page.chunks.last() else { return Ok(deleted) };
             after = Some(last);
-            let suspects: Vec<ChunkId> =
+            let suspects: Vec<GrantedId> =
                 page.chunks.into_iter().filter(|chunk| self.is_suspect(*chunk)).collect();
             let strays = unknown_chunks(&self.parts, suspects).await?;
             if !strays.is_empty() {
@@ -141,7 +141,7 @@ impl Strays {
     }
 
     /// Is the session that put it gone for long enough?
-    fn is_suspect(&mut self, chunk: ChunkId) -> bool {
+    fn is_suspect(&mut self, chunk: GrantedId) -> bool {
         if chunk.mdt != self.parts.index || self.parts.mdt.is_grant(chunk.grant) {
             return false;
         }
@@ -154,13 +154,13 @@ impl Strays {
 }
 
 /// Just before the first chunk that an MDT can have.
-pub fn before_first(mdt: MdtIndex) -> Option<ChunkId> {
+pub fn before_first(mdt: MdtIndex) -> Option<GrantedId> {
     let before = mdt.0.checked_sub(1)?;
-    Some(ChunkId { mdt: MdtIndex(before), grant: Grant(u64::MAX), serial: u64::MAX })
+    Some(GrantedId { mdt: MdtIndex(before), grant: Grant(u64::MAX), serial: u64::MAX })
 }
 
 /// Those that no record knows.
-pub async fn unknown_chunks(parts: &Parts, chunks: Vec<ChunkId>) -> Result<Vec<ChunkId>> {
+pub async fn unknown_chunks(parts: &Parts, chunks: Vec<GrantedId>) -> Result<Vec<GrantedId>> {
     let keys: Vec<Key> = chunks.iter().map(|&chunk| key::chunk(chunk)).collect();
     let known = loop {
         match parts.store.begin().await?.read(&keys).await {

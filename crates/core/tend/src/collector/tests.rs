@@ -3,7 +3,7 @@
 use crate::fixture::*;
 use std::time::Duration;
 use tieline_meta::StoreRoom;
-use tieline_types::{ChunkId, Content, MdtIndex, OstIndex};
+use tieline_types::{Content, GrantedId, MdtIndex, Origin, OstIndex};
 use tieline_wire::chores::ChoreState;
 use tieline_wire::meta::*;
 
@@ -12,7 +12,7 @@ async fn free_one(client: &Client, serial: u64, ost: u16) {
     let file = client.create(ROOT, "f").await;
     let mut extent = client.chunk(serial, 0, 100);
     if let Content::Chunk(chunk) = &mut extent.content {
-        chunk.places[0].ost = OstIndex(ost);
+        chunk.places[0].origin = Origin::Ost(OstIndex(ost));
     }
     client.commit(file, vec![extent]).await;
     client.call(unlink(ROOT, "f")).await.unwrap();
@@ -173,7 +173,7 @@ async fn objects_nobody_committed_go_after_their_session() {
     let file = client.create(ROOT, "f").await;
     let committed = crashed.chunk(1, 0, 10);
     crashed.commit(file, vec![committed]).await;
-    let id = |client: &Client, serial| ChunkId { mdt: MdtIndex(0), grant: client.grant, serial };
+    let id = |client: &Client, serial| GrantedId { mdt: MdtIndex(0), grant: client.grant, serial };
     for serial in [1, 2] {
         house.remover.put(0, id(&crashed, serial), b"0123456789");
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_format::Record;
 use tieline_format::mdt::{Chunk, key};
-use tieline_types::{ChunkId, Digest, ErrorKind, ObjectName, OstIndex, Place};
+use tieline_types::{Digest, ErrorKind, GrantedId, ObjectName, OstIndex, OstPlace};
 use tieline_wire::Failure;
 use tieline_wire::mirrors::{VerifyObject, VerifyObjectReply};
 use tokio::sync::Semaphore;
@@ -24,8 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A chunk, and the adopted file that it lies in at one OST.
 struct Lies {
-    chunk: ChunkId,
-    place: Place,
+    chunk: GrantedId,
+    place: OstPlace,
     digest: Option<Digest>,
 }
 
@@ -78,7 +78,7 @@ impl Check {
             let mender = self.parts.mender.clone();
             looks.spawn(async move {
                 let _place = place;
-                let Place { ost, ref object, offset, length, .. } = lies.place;
+                let OstPlace { ost, ref object, offset, length, .. } = lies.place;
                 let length = if reads { length } else { 0 };
                 let object = object.clone();
                 let message = VerifyObject { ost, object, offset, length, capability: None };

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tieline_format::Record;
 use tieline_format::mdt::{Chunk, Inode, StoredContent, StoredExtent, key};
 use tieline_types::background::Repair;
-use tieline_types::{ChunkId, FileId};
+use tieline_types::{FileId, GrantedId};
 use tieline_wire::ledger::Outcome;
 
 /// Chunks whose references are counted at once: some 100 MB.
@@ -54,7 +54,7 @@ impl Check {
         }
     }
 
-    async fn freed(&mut self) -> Result<BTreeSet<ChunkId>> {
+    async fn freed(&mut self) -> Result<BTreeSet<GrantedId>> {
         let (mut start, end) = (key::kind(b'f'), key::after(&key::kind(b'f')));
         let mut freed = BTreeSet::new();
         loop {
@@ -172,11 +172,11 @@ impl Check {
     /// Counts the references to a share of the chunks.
     async fn references(
         &mut self,
-        freed: &BTreeSet<ChunkId>,
+        freed: &BTreeSet<GrantedId>,
         (share, shares): (u64, u64),
     ) -> Result<()> {
-        let is_mine = |chunk: &ChunkId| chunk.serial % shares == share;
-        let mut counted: BTreeMap<ChunkId, u32> = BTreeMap::new();
+        let is_mine = |chunk: &GrantedId| chunk.serial % shares == share;
+        let mut counted: BTreeMap<GrantedId, u32> = BTreeMap::new();
         let (mut start, end) = (key::kind(b't'), key::after(&key::kind(b't')));
         loop {
             let page = self.page(&mut start, &end).await?;

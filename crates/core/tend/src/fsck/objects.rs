@@ -19,7 +19,8 @@ use tieline_format::mdt::{Chunk, StoredContent, StoredExtent, key};
 use tieline_kv::Key;
 use tieline_types::background::Repair;
 use tieline_types::{
-    ChunkId, ErrorKind, MdtIndex, ObjectName, OstIndex, Patchwork, Shown, checksum,
+    Algorithm, Encoding, ErrorKind, GrantedId, Hasher, MdtIndex, ObjectName, OstIndex, Patchwork,
+    Shown, checksum,
 };
 use tieline_wire::Failure;
 use tieline_wire::data::{ForeignName, ListObjects, ReadObject, StatObject};
@@ -39,8 +40,8 @@ const RANGES_TOLD: usize = 8;
 /// The objects of an OST, in order.
 struct Listing {
     ost: OstIndex,
-    after: Option<ChunkId>,
-    page: VecDeque<ChunkId>,
+    after: Option<GrantedId>,
+    page: VecDeque<GrantedId>,
     is_end: bool,
     /// What was named and not told yet.
     foreign: Vec<ForeignName>,
@@ -49,7 +50,7 @@ struct Listing {
 /// The chunk records with a place at an OST, in order.
 struct Records {
     start: Key,
-    page: VecDeque<(ChunkId, Chunk)>,
+    page: VecDeque<(GrantedId, Chunk)>,
 }
 
 /// What is wrong with an object.
@@ -62,10 +63,10 @@ pub(super) struct Fault {
 }
 
 /// Objects that could not be opened, one after the other, and why.
-type Unread = Vec<(ChunkId, String)>;
+type Unread = Vec<(GrantedId, String)>;
 
 /// What is wrong with chunks: for the files that they hurt.
-pub(super) type Bad = BTreeMap<ChunkId, (Fault, Outcome)>;
+pub(super) type Bad = BTreeMap<GrantedId, (Fault, Outcome)>;
 
 impl Check {
     pub(super) async fn objects(&mut self) -> Result<()> {
@@ -137,7 +138,7 @@ impl Check {
     /// A chunk that should be there: is it, and whole?
     async fn present(
         &mut self,
-        (ost, chunk): (OstIndex, ChunkId),
+        (ost, chunk): (OstIndex, GrantedId),
         record: &Chunk,
         unread: &mut Unread,
         bad: &mut Bad,
@@ -189,7 +190,7 @@ impl Check {
     /// Notes what is wrong with a chunk at an OST, for the files that it hurts.
     pub(super) async fn hurt(
         &mut self,
-        (ost, chunk): (OstIndex, ChunkId),
+        (ost, chunk): (OstIndex, GrantedId),
         fault: Fault,
         bad: &mut Bad,
     ) -> Result<()> {
@@ -217,12 +218,12 @@ impl Check {
     }
 
     /// Is no copy whole, but each block good in one of them?
-    async fn is_scattered(&mut self, chunk: ChunkId, record: &Chunk) -> bool {
+    async fn is_scattered(&mut self, chunk: GrantedId, record: &Chunk) -> bool {
         let places: Vec<_> = record.places.iter().filter(|place| place.is_own(chunk)).collect();
         if places.len() < 2 {
             return false;
         }
-        let mut hasher = blake3::Hasher::new();
+        let mut hasher = Hasher::new(Algorithm::Blake3);
         for offset in (0..record.length).step_by(READ as usize) {
             let range = offset..(offset + u64::from(READ)).min(record.length);
             let length = (range.end - range.start) as u32;
@@ -238,11 +239,11 @@ impl Check {
             let Some((_, bytes)) = patchwork.finish() else { return false };
             hasher.update(&bytes);
         }
-        record.digest.is_none_or(|digest| digest.0 == *hasher.finalize().as_bytes())
+        record.digest.is_none_or(|digest| digest == hasher.finish(Encoding::Plain))
     }
 
     /// Has such a chunk put together, if that was asked for.
-    async fn mend_scattered(&mut self, ost: OstIndex, chunk: ChunkId) -> Result<Outcome> {
+    async fn mend_scattered(&mut self, ost: OstIndex, chunk: GrantedId) -> Result<Outcome> {
         if !self.job.is_repair {
             return Ok(Outcome::Left);
         }
@@ -258,7 +259,7 @@ impl Check {
     async fn fault(
         &mut self,
         ost: OstIndex,
-        chunk: ChunkId,
+        chunk: GrantedId,
         record: &Chunk,
     ) -> Result<Option<Fault>, Failure> {
         let objects = self.parts.objects.clone();
@@ -284,7 +285,7 @@ impl Check {
         if !self.job.reads_bytes {
             return Ok(None);
         }
-        let mut hasher = blake3::Hasher::new();
+        let mut hasher = Hasher::new(Algorithm::Blake3);
         let mut damaged = Ranges::default();
         let mut offset = 0;
         while offset < record.length {
@@ -308,7 +309,7 @@ impl Check {
             return Ok(Some(Fault { what: "wrong-chunk", why, ranges }));
         }
         match &record.digest {
-            Some(digest) if digest.0 != *hasher.finalize().as_bytes() => {
+            Some(digest) if *digest != hasher.finish(Encoding::Plain) => {
                 wrong("its digest is another".to_owned())
             }
             _ => Ok(None),
@@ -316,7 +317,7 @@ impl Check {
     }
 
     /// An object that no record of the snapshot places there.
-    async fn unknown(&mut self, ost: OstIndex, chunk: ChunkId) -> Result<Result<(), Failure>> {
+    async fn unknown(&mut self, ost: OstIndex, chunk: GrantedId) -> Result<Result<(), Failure>> {
         self.job.check_asked()?;
         self.job.state().looked_at += 1;
         if chunk.mdt != self.parts.index || self.parts.mdt.is_grant(chunk.grant) {
@@ -433,7 +434,7 @@ fn is_of(foreign: &ForeignName, mdt: MdtIndex) -> bool {
 }
 
 impl Listing {
-    async fn peek(&mut self, parts: &Parts) -> Result<Option<ChunkId>, Failure> {
+    async fn peek(&mut self, parts: &Parts) -> Result<Option<GrantedId>, Failure> {
         let (mdt, objects) = (parts.index, &parts.objects);
         while self.page.is_empty() && !self.is_end {
             let ask = ListObjects { ost: self.ost, after: self.after, limit: LISTED };
@@ -449,7 +450,11 @@ impl Listing {
 }
 
 impl Records {
-    async fn peek(&mut self, check: &mut Check, ost: OstIndex) -> Result<Option<(ChunkId, Chunk)>> {
+    async fn peek(
+        &mut self,
+        check: &mut Check,
+        ost: OstIndex,
+    ) -> Result<Option<(GrantedId, Chunk)>> {
         let end = key::after(&key::kind(b'k'));
         while self.page.is_empty() {
             let page = check.page(&mut self.start, &end).await?;

@@ -8,8 +8,8 @@ use tieline_format::Record;
 use tieline_format::mdt::{Chunk, Entry, Inode, key};
 use tieline_kv::Store;
 use tieline_types::{
-    ChunkId, Content, Digest, Extent, FileId, FileKind, Grant, MdtIndex, ObjectName, OstIndex,
-    Place,
+    Content, Digest, Extent, FileId, FileKind, Grant, GrantedId, MdtIndex, ObjectName, OstIndex,
+    OstPlace, Place,
 };
 use tieline_wire::data::ForeignName;
 use tieline_wire::ledger::{CheckMdt, Finding, Outcome};
@@ -55,9 +55,9 @@ fn chunk(house: &House, client: &Client, serial: u64, bytes: &[u8]) -> Extent {
     extent
 }
 
-fn id_of(extent: &Extent) -> ChunkId {
+fn id_of(extent: &Extent) -> GrantedId {
     match &extent.content {
-        Content::Chunk(chunk) => chunk.chunk,
+        Content::Chunk(chunk) => chunk.chunk.granted().unwrap(),
         other => panic!("{other:?} is no chunk"),
     }
 }
@@ -128,11 +128,11 @@ async fn missing_wrong_and_orphan_objects_are_named() {
     client.commit(other, vec![extent.clone()]).await;
     house.remover.there.lock().unwrap().retain(|(_, chunk), _| chunk.serial != 1);
     house.remover.put(0, id_of(&extent), b"01234");
-    let orphan = ChunkId { mdt: MdtIndex(0), grant: Grant(999), serial: 1 };
+    let orphan = GrantedId { mdt: MdtIndex(0), grant: Grant(999), serial: 1 };
     house.remover.put(2, orphan, b"x");
     // Not committed yet, and another MDT's: neither is ours to judge.
     house.remover.put(0, client_chunk(&client, 77), b"x");
-    house.remover.put(0, ChunkId { mdt: MdtIndex(1), ..orphan }, b"x");
+    house.remover.put(0, GrantedId { mdt: MdtIndex(1), ..orphan }, b"x");
     let mut found = check(&house, false).await;
     found.sort_by(|a, b| a.what.cmp(&b.what));
     let expected = [
@@ -222,26 +222,26 @@ async fn only_the_damaged_bytes_of_a_file_are_named() {
     assert_eq!(found[0].path, b"", "{found:?}");
 }
 
-fn client_chunk(client: &Client, serial: u64) -> ChunkId {
-    ChunkId { mdt: MdtIndex(0), grant: client.grant, serial }
+fn client_chunk(client: &Client, serial: u64) -> GrantedId {
+    GrantedId { mdt: MdtIndex(0), grant: client.grant, serial }
 }
 
 /// A chunk of three blocks on OSTs 0 and 1, of which each has damaged another, and the first is
 /// known to be bad.
-async fn scattered(house: &House, client: &Client) -> ChunkId {
+async fn scattered(house: &House, client: &Client) -> GrantedId {
     let bytes: Vec<u8> = (0..3 * 4096).map(|at| (at / 9) as u8).collect();
     let mut extent = chunk(house, client, 3, &bytes);
     let id = id_of(&extent);
     if let Content::Chunk(chunk) = &mut extent.content {
-        let place = |ost: u16| Place {
+        let place = |ost: u16| OstPlace {
             ost: OstIndex(ost),
             object: ObjectName::Chunk(id),
             offset: 0,
             length: bytes.len() as u64,
             is_stale: false,
         };
-        chunk.places = vec![place(0), place(1)];
-        chunk.digest = Some(Digest(*blake3::hash(&bytes).as_bytes()));
+        chunk.places = vec![place(0).into(), place(1).into()];
+        chunk.digest = Some(Digest::of(&bytes));
     }
     let file = client.create(ROOT, "mirrored").await;
     client.commit(file, vec![extent]).await;
@@ -326,7 +326,7 @@ async fn a_check_that_is_given_up_or_forgotten_ends_before_the_next() {
 #[tokio::test(start_paused = true)]
 async fn adopted_files_that_are_gone_or_changed_are_named() {
     let (house, client, ..) = some_house().await;
-    let (kept, lost) = (Digest([1; 32]), Digest([2; 32]));
+    let (kept, lost) = (Digest::blake3([1; 32]), Digest::blake3([2; 32]));
     for (serial, path, digest) in [(50, "well", kept), (51, "gone", kept), (52, "other", lost)] {
         let file = client.create(ROOT, path).await;
         let mut extent = client.chunk(serial, 0, 8192);

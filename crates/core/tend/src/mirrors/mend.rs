@@ -9,7 +9,7 @@ use tieline_format::Record;
 use tieline_format::mdt::{Chunk, Inode, Lacking, key};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
-    ChunkId, ErrorKind, FileId, Layout, ObjectName, OstIndex, Place, Retry, Version,
+    ErrorKind, FileId, GrantedId, Layout, ObjectName, OstIndex, OstPlace, Retry, Version,
 };
 use tieline_wire::Failure;
 use tieline_wire::data::ObjectOwner;
@@ -39,9 +39,9 @@ pub struct Copyist {
 impl Copyist {
     /// Has an OSS look at a place that somebody complained of; marks it if they were right. Says
     /// whether there may be something to mend: not where the last copy is bad.
-    pub async fn check_place(&self, id: ChunkId, ost: OstIndex) -> Result<bool> {
+    pub async fn check_place(&self, id: GrantedId, ost: OstIndex) -> Result<bool> {
         let Some(seen) = self.change_chunk(id, None, |_| ()).await? else { return Ok(false) };
-        let named = |place: &&Place| place.ost == ost && !place.is_stale;
+        let named = |place: &&OstPlace| place.ost == ost && !place.is_stale;
         let Some(place) = seen.chunk.places.iter().find(named).cloned() else { return Ok(true) };
         let (object, offset, length) = (place.object.clone(), place.offset, place.length);
         let message = VerifyObject { ost, object, offset, length, capability: None };
@@ -89,7 +89,7 @@ impl Copyist {
     }
 
     /// Marks a place as bad, unless it is the last that is not.
-    async fn mark(&self, id: ChunkId, ost: OstIndex) -> Result<bool> {
+    async fn mark(&self, id: GrantedId, ost: OstIndex) -> Result<bool> {
         let mut is_marked = false;
         let marked = self.change_chunk(id, None, |chunk| {
             is_marked = chunk.places.iter().any(|place| place.ost != ost && !place.is_stale);
@@ -101,7 +101,7 @@ impl Copyist {
     }
 
     /// Gives a chunk the copies that it lacks. Says how many bytes were fetched.
-    pub(super) async fn mend(&self, id: ChunkId, file: Option<FileId>) -> Result<u64> {
+    pub(super) async fn mend(&self, id: GrantedId, file: Option<FileId>) -> Result<u64> {
         let Some(seen) = self.change_chunk(id, file, |_| ()).await? else { return Ok(0) };
         if seen.lacks == 0 {
             self.parts.mirrors.mended(id);
@@ -131,11 +131,11 @@ impl Copyist {
     }
 
     /// Chooses places for copies that are nowhere yet.
-    async fn add_places(&self, id: ChunkId, seen: Seen) -> Result<Seen> {
+    async fn add_places(&self, id: GrantedId, seen: Seen) -> Result<Seen> {
         let map = self.parts.map.current();
         let there = osts(&seen.chunk.places);
-        let counted = |place: &&Place| !place.is_stale || map.map.can_be_filled(id, place);
-        let counted: Vec<Place> = seen.chunk.places.iter().filter(counted).cloned().collect();
+        let counted = |place: &&OstPlace| !place.is_stale || map.map.can_be_filled(id, place);
+        let counted: Vec<OstPlace> = seen.chunk.places.iter().filter(counted).cloned().collect();
         let count = usize::from(seen.layout.mirrors).saturating_sub(osts(&counted).len());
         if count == 0 {
             return Ok(seen);
@@ -154,7 +154,7 @@ impl Copyist {
             for &ost in &more {
                 if !osts(&chunk.places).contains(&ost) {
                     let (object, length) = (ObjectName::Chunk(id), chunk.length);
-                    chunk.places.push(Place { ost, object, offset: 0, length, is_stale: true });
+                    chunk.places.push(OstPlace { ost, object, offset: 0, length, is_stale: true });
                 }
             }
         });
@@ -163,10 +163,10 @@ impl Copyist {
 
     async fn fill(
         &self,
-        id: ChunkId,
+        id: GrantedId,
         seen: &Seen,
-        place: &Place,
-        from: Vec<Place>,
+        place: &OstPlace,
+        from: Vec<OstPlace>,
     ) -> Result<FetchChunkReply, Failure> {
         let length = seen.chunk.length;
         let owner =
@@ -181,9 +181,9 @@ impl Copyist {
 
     async fn filled(
         &self,
-        id: ChunkId,
+        id: GrantedId,
         seen: &Seen,
-        place: &Place,
+        place: &OstPlace,
         reply: &FetchChunkReply,
     ) -> Result<()> {
         self.change_chunk(id, Some(seen.file), |chunk| {
@@ -203,7 +203,7 @@ impl Copyist {
         Ok(())
     }
 
-    fn not_filled(&self, id: ChunkId, ost: OstIndex, from: &[Place], failure: Failure) {
+    fn not_filled(&self, id: GrantedId, ost: OstIndex, from: &[OstPlace], failure: Failure) {
         let (mirrors, label) = (&self.parts.mirrors, ost.label());
         tracing::info!(chunk = %id, ost = label, %failure, "a copy is not made yet");
         match failure.kind {
@@ -224,7 +224,7 @@ impl Copyist {
     /// such chunk any more.
     async fn change_chunk(
         &self,
-        id: ChunkId,
+        id: GrantedId,
         file: Option<FileId>,
         mut change: impl FnMut(&mut Chunk),
     ) -> Result<Option<Seen>> {
@@ -289,16 +289,16 @@ impl Copyist {
 
 impl Seen {
     /// Where an OST may fetch from: good places first, and those that may have some good blocks.
-    fn sources(&self, ost: OstIndex) -> Vec<Place> {
+    fn sources(&self, ost: OstIndex) -> Vec<OstPlace> {
         let others = self.chunk.places.iter().filter(|place| place.ost != ost);
-        let mut sources: Vec<Place> = others.cloned().collect();
+        let mut sources: Vec<OstPlace> = others.cloned().collect();
         sources.sort_by_key(|place| place.is_stale);
         sources
     }
 }
 
 /// What is wrong with a place, if something is.
-fn damage(chunk: &Chunk, place: &Place, reply: &VerifyObjectReply) -> Option<String> {
+fn damage(chunk: &Chunk, place: &OstPlace, reply: &VerifyObjectReply) -> Option<String> {
     if reply.length != place.length {
         return Some(format!("{} of {} bytes are there", reply.length, place.length));
     }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_meta::Mdt;
 use tieline_types::{
-    ChunkId, Content, ErrorKind, Extent, FileId, Layout, ObjectName, OstIndex, Place, StripeCount,
+    Content, ErrorKind, Extent, FileId, GrantedId, Layout, ObjectName, OstIndex, OstPlace, Place,
+    StripeCount,
 };
 use tieline_wire::meta::{self, GetLayout, LayoutChange, PoolChoice, SetLayout};
 use tieline_wire::mirrors::{ExtendMirrors, ReportPlace, ResyncFile, SplitMirror};
@@ -42,35 +43,37 @@ fn mirrored(count: u8) -> LayoutChange {
 fn chunk(house: &House, client: &Client, serial: u64, osts: &[u16], stale: &[u16]) -> Extent {
     let mut extent = client.chunk(serial, (serial - 1) << 20, 1 << 20);
     if let Content::Chunk(chunk) = &mut extent.content {
-        let object = ObjectName::Chunk(chunk.chunk);
-        let place = |&ost: &u16| Place {
+        let id = chunk.chunk.granted().unwrap();
+        let object = ObjectName::Chunk(id);
+        let place = |&ost: &u16| OstPlace {
             ost: OstIndex(ost),
             object: object.clone(),
             offset: 0,
             length: 1 << 20,
             is_stale: stale.contains(&ost),
         };
-        chunk.places = osts.iter().map(place).collect();
+        let places: Vec<_> = osts.iter().map(place).collect();
+        let held = places.iter().filter(|place| !place.is_stale);
+        house.mender.held.lock().unwrap().extend(held.map(|place| (place.ost, id)));
+        chunk.places = places.into_iter().map(Place::from).collect();
         chunk.digest = Some(DIGEST);
-        let held = chunk.places.iter().filter(|place| !place.is_stale);
-        house.mender.held.lock().unwrap().extend(held.map(|place| (place.ost, chunk.chunk)));
     }
     extent
 }
 
-fn id(extent: &Extent) -> ChunkId {
+fn id(extent: &Extent) -> GrantedId {
     let Content::Chunk(chunk) = &extent.content else { panic!("no chunk") };
-    chunk.chunk
+    chunk.chunk.granted().unwrap()
 }
 
 /// (OST, is it stale) of the places of a file's first chunk.
 async fn places(client: &Client, file: FileId) -> Vec<(u16, bool)> {
     let extents = client.extents(file).await;
     let Content::Chunk(chunk) = &extents[0].content else { panic!("no chunk") };
-    chunk.places.iter().map(|place| (place.ost.0, place.is_stale)).collect()
+    chunk.places.iter().map(|place| (place.ost().unwrap().0, place.is_stale)).collect()
 }
 
-async fn report(client: &Client, chunk: ChunkId, ost: u16) {
+async fn report(client: &Client, chunk: GrantedId, ost: u16) {
     let what = "damaged".to_owned();
     client.call(ReportPlace { chunk, ost: OstIndex(ost), what }).await.unwrap();
 }

@@ -15,7 +15,7 @@ use tieline_format::mdt::{Lacking, key};
 use tieline_kv::{Key, Range};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::background::Change;
-use tieline_types::{ChunkId, FileId, OstIndex};
+use tieline_types::{FileId, GrantedId, OstIndex};
 use tieline_wire::Failure;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -34,12 +34,12 @@ const GRACE_MS: u64 = 3000;
 
 #[derive(Clone, Copy)]
 enum Job {
-    Check(ChunkId, OstIndex),
-    Mend { chunk: ChunkId, file: FileId, is_urgent: bool },
+    Check(GrantedId, OstIndex),
+    Mend { chunk: GrantedId, file: FileId, is_urgent: bool },
 }
 
 impl Job {
-    fn chunk(self) -> ChunkId {
+    fn chunk(self) -> GrantedId {
         match self {
             Self::Check(chunk, _) | Self::Mend { chunk, .. } => chunk,
         }
@@ -50,7 +50,7 @@ impl Job {
 #[derive(Default)]
 struct Walk {
     cursor: Option<Key>,
-    found: VecDeque<(ChunkId, FileId)>,
+    found: VecDeque<(GrantedId, FileId)>,
     looks: usize,
     /// The end was reached since the last pause.
     is_over: bool,
@@ -65,8 +65,8 @@ pub struct Copies {
     parts: Arc<Parts>,
     copyist: Arc<Copyist>,
     walk: Walk,
-    working: JoinSet<ChunkId>,
-    busy: BTreeSet<ChunkId>,
+    working: JoinSet<GrantedId>,
+    busy: BTreeSet<GrantedId>,
 }
 
 #[async_trait::async_trait]

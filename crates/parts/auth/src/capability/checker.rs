@@ -10,7 +10,7 @@ use super::{LIFE_MAX, signed_bytes};
 use ed25519_dalek::{Signature, VerifyingKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tieline_types::{ChunkId, FileId, MdtIndex, ObjectName, SessionId};
+use tieline_types::{FileId, GrantedId, MdtIndex, ObjectName, SessionId};
 use tieline_wire::capability::{Capability, CapabilityNewsReply, Holder, Scope, SignedCapability};
 use tokio::time::Instant;
 
@@ -64,7 +64,7 @@ impl Refused {
 #[derive(Clone, Copy, Debug)]
 pub enum Wish<'a> {
     Put {
-        chunk: ChunkId,
+        chunk: GrantedId,
         file: FileId,
     },
     Sync {
@@ -252,7 +252,7 @@ impl Admitted {
     }
 
     /// Chunks that the session wrote carry its grant.
-    fn is_own(&self, chunk: ChunkId) -> bool {
+    fn is_own(&self, chunk: GrantedId) -> bool {
         chunk.mdt == self.capability.mdt && chunk.grant.0 == self.capability.session.0
     }
 
@@ -261,6 +261,7 @@ impl Admitted {
         match object {
             ObjectName::Chunk(chunk) => chunk.mdt == self.capability.mdt,
             ObjectName::External { .. } => true,
+            ObjectName::Key(_) => false,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::sync::atomic::{AtomicU8, Ordering};
-use tieline_types::{ChunkId, FileId, Grant, MdtIndex, ObjectName, SessionId};
+use tieline_types::{FileId, Grant, GrantedId, MdtIndex, ObjectName, SessionId};
 use tieline_wire::capability::{FileRun, Scope, SignedCapability};
 use tokio::time::{Instant, advance};
 
@@ -53,8 +53,8 @@ impl Bench {
     }
 }
 
-fn chunk(grant: u64, serial: u64) -> ChunkId {
-    ChunkId { mdt: MDT, grant: Grant(grant), serial }
+fn chunk(grant: u64, serial: u64) -> GrantedId {
+    GrantedId { mdt: MDT, grant: Grant(grant), serial }
 }
 
 fn file(is_write: bool, objects: Vec<ObjectName>) -> Scope {
@@ -103,7 +103,7 @@ async fn an_mds_signs_for_no_file_of_another() {
     let scope = Scope::File { file: theirs, is_read: true, is_write: true, objects: vec![] };
     assert_eq!(bench.read(&bench.issue(scope), ANN, theirs), Err(Refused::OtherFile));
     // Nor for their chunks, beside a file of its own.
-    let object = ObjectName::Chunk(ChunkId { mdt: there, grant: Grant(9), serial: 9 });
+    let object = ObjectName::Chunk(GrantedId { mdt: there, grant: Grant(9), serial: 9 });
     let shown = bench.issue(file(false, vec![object.clone()]));
     let admitted = bench.checker.admit(Some(&shown), ANN).unwrap();
     let wish = Wish::Read { object: &object, file: Some(theirs) };

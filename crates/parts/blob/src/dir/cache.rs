@@ -10,7 +10,7 @@
 use super::object::Object;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tieline_types::ChunkId;
+use tieline_types::GrantedId;
 
 /// Checks of 64 GiB of data.
 const BYTES_MAX: usize = 64 << 20;
@@ -22,9 +22,9 @@ pub(super) struct ObjectCache {
 
 #[derive(Default)]
 struct State {
-    entries: BTreeMap<ChunkId, Entry>,
+    entries: BTreeMap<GrantedId, Entry>,
     /// Time of last use, counted in uses, to chunk.
-    ages: BTreeMap<u64, ChunkId>,
+    ages: BTreeMap<u64, GrantedId>,
     uses: u64,
     bytes: usize,
     deletions: u64,
@@ -44,7 +44,7 @@ impl ObjectCache {
         Self { objects_max, state: Mutex::default() }
     }
 
-    pub fn get(&self, chunk: ChunkId) -> Option<Arc<Object>> {
+    pub fn get(&self, chunk: GrantedId) -> Option<Arc<Object>> {
         let mut state = self.lock();
         let now = state.tick();
         let entry = state.entries.get_mut(&chunk)?;
@@ -80,7 +80,7 @@ impl ObjectCache {
     }
 
     /// Forgets a chunk that is about to be deleted or was replaced.
-    pub fn delete(&self, chunk: ChunkId) {
+    pub fn delete(&self, chunk: GrantedId) {
         let mut state = self.lock();
         state.deletions += 1;
         state.remove(chunk);
@@ -98,7 +98,7 @@ impl State {
         self.uses
     }
 
-    fn remove(&mut self, chunk: ChunkId) {
+    fn remove(&mut self, chunk: GrantedId) {
         if let Some(entry) = self.entries.remove(&chunk) {
             self.ages.remove(&entry.used);
             self.bytes -= entry.object.weight();

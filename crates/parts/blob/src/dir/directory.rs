@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tieline_format::object::ObjectTrailer;
-use tieline_types::ChunkId;
+use tieline_types::GrantedId;
 
 /// Where objects are written before they have their name.
 pub(super) const TMP: &str = "tmp";
@@ -97,7 +97,7 @@ impl Directory {
     }
 
     /// An object that is open already, unless its file was cut or removed behind us.
-    pub fn remembered(&self, chunk: ChunkId) -> Option<Arc<Object>> {
+    pub fn remembered(&self, chunk: GrantedId) -> Option<Arc<Object>> {
         let object = self.cache.get(chunk)?;
         if object.is_as_opened() {
             return Some(object);
@@ -107,7 +107,7 @@ impl Directory {
     }
 
     /// An object as its name leads to it now: what is open may have another, or none.
-    pub fn named(&self, chunk: ChunkId) -> Result<Arc<Object>, Error> {
+    pub fn named(&self, chunk: GrantedId) -> Result<Arc<Object>, Error> {
         let object = self.object(chunk)?;
         if self.is_at_its_name(&object) {
             return Ok(object);
@@ -124,7 +124,7 @@ impl Directory {
     }
 
     /// Has the object opened and its trailer read anew.
-    pub fn forget(&self, chunk: ChunkId) {
+    pub fn forget(&self, chunk: GrantedId) {
         self.cache.delete(chunk);
     }
 
@@ -144,7 +144,7 @@ impl Directory {
     }
 
     /// Gives a draft its final name. The caller has the chunk's turn.
-    fn publish(&self, mut draft: Draft<'_>, chunk: ChunkId) -> io::Result<()> {
+    fn publish(&self, mut draft: Draft<'_>, chunk: GrantedId) -> io::Result<()> {
         let parent = tree::parent(chunk);
         let path = format!("{parent}/{chunk}");
         for _ in 0..PUBLISH_TRIES {
@@ -167,7 +167,7 @@ impl Directory {
     }
 
     /// An object that is on disk, from memory if it is remembered there.
-    pub fn object(&self, chunk: ChunkId) -> Result<Arc<Object>, Error> {
+    pub fn object(&self, chunk: GrantedId) -> Result<Arc<Object>, Error> {
         if let Some(object) = self.remembered(chunk) {
             return Ok(object);
         }
@@ -194,11 +194,11 @@ impl Directory {
         }
     }
 
-    pub fn open_file(&self, chunk: ChunkId) -> Result<File, Errno> {
+    pub fn open_file(&self, chunk: GrantedId) -> Result<File, Errno> {
         rustix::fs::openat(&self.root, tree::path(chunk), OBJECT, Mode::empty()).map(File::from)
     }
 
-    pub fn delete(&self, chunk: ChunkId) -> Result<bool, Error> {
+    pub fn delete(&self, chunk: GrantedId) -> Result<bool, Error> {
         let _turn = self.turn(chunk);
         let removed = rustix::fs::unlinkat(&self.root, tree::path(chunk), AtFlags::empty());
         self.cache.delete(chunk);
@@ -234,7 +234,7 @@ impl Directory {
         self.marker.check_in_place().map_err(|error| marker_error(&self.path, error))
     }
 
-    fn turn(&self, chunk: ChunkId) -> MutexGuard<'_, ()> {
+    fn turn(&self, chunk: GrantedId) -> MutexGuard<'_, ()> {
         let turn = &self.turns[chunk.serial as usize % TURNS];
         turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -256,7 +256,7 @@ struct Draft<'d> {
 }
 
 impl<'d> Draft<'d> {
-    fn create(directory: &'d Directory, chunk: ChunkId) -> io::Result<(Self, File)> {
+    fn create(directory: &'d Directory, chunk: GrantedId) -> io::Result<(Self, File)> {
         let number = directory.drafts.fetch_add(1, Ordering::Relaxed);
         let path = format!("{TMP}/{chunk}.{number}");
         let file = create_file(&directory.root, &path)?;

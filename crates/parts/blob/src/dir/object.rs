@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 use tieline_format::object::{ObjectError, ObjectFooter, ObjectTrailer};
-use tieline_types::ChunkId;
+use tieline_types::GrantedId;
 
 /// An object that is open. Its file never changes any more.
 pub(crate) struct Object {
@@ -37,7 +37,7 @@ const EARLY_FROM: u64 = 256 << 10;
 
 impl Object {
     /// Reads the tail of `file`, which should be `chunk`'s.
-    pub fn open(file: File, chunk: ChunkId) -> Result<Self, OpenError> {
+    pub fn open(file: File, chunk: GrantedId) -> Result<Self, OpenError> {
         let total = file.metadata()?.len();
         let footer_length = ObjectFooter::LENGTH as u64;
         if total < footer_length {

@@ -13,13 +13,13 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tieline_types::ChunkId;
+use tieline_types::GrantedId;
 
 /// What a sync found.
 #[derive(Default)]
 pub(super) struct SyncReport {
-    absent: BTreeSet<ChunkId>,
-    lost: BTreeSet<ChunkId>,
+    absent: BTreeSet<GrantedId>,
+    lost: BTreeSet<GrantedId>,
     /// Why, for the first that was lost.
     source: Option<io::Error>,
 }
@@ -31,7 +31,7 @@ impl SyncReport {
         self.source = self.source.take().or(other.source);
     }
 
-    fn lose(&mut self, chunks: impl IntoIterator<Item = ChunkId>, source: io::Error) {
+    fn lose(&mut self, chunks: impl IntoIterator<Item = GrantedId>, source: io::Error) {
         self.lost.extend(chunks);
         self.source.get_or_insert(source);
     }
@@ -77,7 +77,7 @@ impl ChangedDirectories {
 
 impl Directory {
     /// Syncs the bytes of objects.
-    pub(super) fn sync_files(&self, chunks: Vec<ChunkId>) -> SyncReport {
+    pub(super) fn sync_files(&self, chunks: Vec<GrantedId>) -> SyncReport {
         let mut report = SyncReport::default();
         for chunk in chunks {
             match self.sync_file(chunk) {
@@ -91,7 +91,7 @@ impl Directory {
         report
     }
 
-    fn sync_file(&self, chunk: ChunkId) -> io::Result<()> {
+    fn sync_file(&self, chunk: GrantedId) -> io::Result<()> {
         match self.cache.get(chunk) {
             Some(object) => object.file.sync_all(),
             None => self.open_file(chunk)?.sync_all(),
@@ -101,10 +101,10 @@ impl Directory {
     /// Syncs the names of objects whose bytes were synced, and says what the whole sync came to.
     pub(super) fn sync_names(
         &self,
-        chunks: &[ChunkId],
+        chunks: &[GrantedId],
         mut report: SyncReport,
     ) -> Result<(), Error> {
-        let mut parents: BTreeMap<String, Vec<ChunkId>> = BTreeMap::new();
+        let mut parents: BTreeMap<String, Vec<GrantedId>> = BTreeMap::new();
         for &chunk in chunks.iter().filter(|chunk| !report.absent.contains(chunk)) {
             parents.entry(tree::parent(chunk)).or_default().push(chunk);
         }

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use tieline_types::{ChunkId, FileKind};
+use tieline_types::{FileKind, GrantedId};
 
 pub(super) const OBJECTS: &str = "objects";
 const LEVELS: usize = 5;
@@ -29,14 +29,14 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 /// Numbers of the directories that lead to an object, from above.
 type Key = [u64; LEVELS];
 
-fn key(chunk: ChunkId) -> Key {
+fn key(chunk: GrantedId) -> Key {
     let grant = chunk.grant.0;
     let low = |bits: u64| bits & 0xfff;
     [u64::from(chunk.mdt.0), grant >> 24, low(grant >> 12), low(grant), chunk.serial >> 12]
 }
 
 /// The directory of an object.
-pub(super) fn parent(chunk: ChunkId) -> String {
+pub(super) fn parent(chunk: GrantedId) -> String {
     let mut path = OBJECTS.to_owned();
     for (number, width) in key(chunk).into_iter().zip(WIDTHS) {
         path.push_str(&format!("/{number:0width$x}"));
@@ -44,7 +44,7 @@ pub(super) fn parent(chunk: ChunkId) -> String {
     path
 }
 
-pub(super) fn path(chunk: ChunkId) -> String {
+pub(super) fn path(chunk: GrantedId) -> String {
     format!("{}/{chunk}", parent(chunk))
 }
 
@@ -89,7 +89,11 @@ pub(super) fn open_directory(root: impl AsFd, path: &str) -> Result<File, Errno>
 
 /// Up to `limit` chunks after `after`, in order, and what else lies in the directories that are
 /// come by for the first time.
-pub(super) fn list(root: impl AsFd, after: Option<ChunkId>, limit: usize) -> Result<Listed, Errno> {
+pub(super) fn list(
+    root: impl AsFd,
+    after: Option<GrantedId>,
+    limit: usize,
+) -> Result<Listed, Errno> {
     let objects = rustix::fs::openat(root, OBJECTS, DIRECTORY, Mode::empty())?;
     let found = Listed::default();
     let mut walk = Walk { after, after_key: after.map(key), limit, found };
@@ -98,7 +102,7 @@ pub(super) fn list(root: impl AsFd, after: Option<ChunkId>, limit: usize) -> Res
 }
 
 struct Walk {
-    after: Option<ChunkId>,
+    after: Option<GrantedId>,
     after_key: Option<Key>,
     limit: usize,
     found: Listed,
@@ -159,7 +163,7 @@ impl Walk {
         for_each_name(&directory, |name, kind| {
             let is_file = kind == FileType::RegularFile || kind == FileType::Unknown;
             let chunk = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
-            let is_ours = |chunk: &ChunkId| {
+            let is_ours = |chunk: &GrantedId| {
                 is_file && key(*chunk) == numbers && chunk.to_string().as_bytes() == name
             };
             match chunk.filter(is_ours) {
@@ -167,7 +171,7 @@ impl Walk {
                 None => self.note_foreign(path, name, kind, is_border),
             }
         })?;
-        let is_wanted = |chunk: &ChunkId| self.after.is_none_or(|after| *chunk > after);
+        let is_wanted = |chunk: &GrantedId| self.after.is_none_or(|after| *chunk > after);
         let room = self.limit - self.found.chunks.len();
         self.found.chunks.extend(chunks.into_iter().filter(is_wanted).take(room));
         Ok(())
@@ -238,8 +242,8 @@ mod tests {
     use super::*;
     use tieline_types::{Grant, MdtIndex};
 
-    fn chunk(grant: u64, serial: u64) -> ChunkId {
-        ChunkId { mdt: MdtIndex(1), grant: Grant(grant), serial }
+    fn chunk(grant: u64, serial: u64) -> GrantedId {
+        GrantedId { mdt: MdtIndex(1), grant: Grant(grant), serial }
     }
 
     #[test]

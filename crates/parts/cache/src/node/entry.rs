@@ -21,10 +21,13 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Mutex;
 use tieline_types::checksum::{BLOCK, block_count, crc32c};
-use tieline_types::{ChunkId, Digest, Grant, MdtIndex};
+use tieline_types::{Algorithm, ChunkId, Digest, Encoding, Grant, GrantedId, MdtIndex};
 
 const MAGIC: [u8; 6] = *b"TLNCCH";
+/// Of a granted chunk.
 const VERSION: u16 = 1;
+/// Of one that is named by its content.
+const VERSION_CONTENT: u16 = 2;
 const HEADER: u64 = BLOCK as u64;
 /// Bytes of the header that mean something; the rest are zeroes.
 const HEADER_USED: usize = 72;
@@ -236,7 +239,19 @@ fn mark_of(chunk: ChunkId, block: u64, check: u32) -> u32 {
     crc32c(&bytes).max(1)
 }
 
+/// What a chunk's blocks are marked with.
 fn id_bytes(chunk: ChunkId) -> [u8; 18] {
+    match chunk {
+        ChunkId::Granted(id) => granted_bytes(id),
+        ChunkId::Content(digest) => {
+            let mut bytes = [0; 18];
+            bytes.iter_mut().zip(digest.as_bytes()).for_each(|(byte, of)| *byte = *of);
+            bytes
+        }
+    }
+}
+
+fn granted_bytes(chunk: GrantedId) -> [u8; 18] {
     let mut bytes = [0; 18];
     let (mdt, rest) = bytes.split_at_mut(2);
     let (grant, serial) = rest.split_at_mut(8);
@@ -254,15 +269,28 @@ fn split_line(line: &[u8]) -> (u32, u32) {
     (number(line.get(..4)), number(line.get(4..8)))
 }
 
-/// Magic, version, length, chunk id, digest or zeroes, and the CRC32C of all that.
+/// Magic, version, length, chunk id, digest or zeroes, and the CRC32C of all that. If the chunk is
+/// named by its content, in place of the id stands which digest that is: algorithm and encoding.
 fn header(known: &Known) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER as usize);
     bytes.extend(MAGIC);
-    bytes.extend(VERSION.to_le_bytes());
+    let (version, id, digest) = match known.chunk {
+        ChunkId::Granted(id) => {
+            let digest = known.digest.as_ref().and_then(Digest::as_blake3).copied();
+            (VERSION, granted_bytes(id), digest)
+        }
+        ChunkId::Content(digest) => {
+            let (mut id, mut value) = ([0; 18], [0; 32]);
+            id[..2].copy_from_slice(&[digest.algorithm().number(), digest.covers().number()]);
+            value[..digest.as_bytes().len()].copy_from_slice(digest.as_bytes());
+            (VERSION_CONTENT, id, Some(value))
+        }
+    };
+    bytes.extend(version.to_le_bytes());
     bytes.extend(known.length.to_le_bytes());
-    bytes.extend(id_bytes(known.chunk));
-    bytes.extend([u8::from(known.digest.is_some()), 0]);
-    bytes.extend(known.digest.map_or([0; 32], |digest| digest.0));
+    bytes.extend(id);
+    bytes.extend([u8::from(digest.is_some()), 0]);
+    bytes.extend(digest.unwrap_or_default());
     let check = crc32c(&bytes);
     bytes.extend(check.to_le_bytes());
     debug_assert_eq!(bytes.len(), HEADER_USED);
@@ -279,17 +307,29 @@ fn parse(bytes: &[u8; HEADER_USED]) -> Option<Known> {
     let (grant, rest) = rest.split_first_chunk::<8>()?;
     let (serial, rest) = rest.split_first_chunk::<8>()?;
     let ([has_digest, _], digest) = rest.split_first_chunk::<2>()?;
-    let is_ours = *magic == MAGIC && u16::from_le_bytes(*version) == VERSION;
-    if !is_ours || crc32c(summed) != u32::from_le_bytes(*check) {
+    if *magic != MAGIC || crc32c(summed) != u32::from_le_bytes(*check) {
         return None;
     }
-    let digest = (*has_digest == 1).then(|| digest.try_into().ok().map(Digest)).flatten();
-    let chunk = ChunkId {
-        mdt: MdtIndex(u16::from_le_bytes(*mdt)),
-        grant: Grant(u64::from_le_bytes(*grant)),
-        serial: u64::from_le_bytes(*serial),
-    };
-    Some(Known { chunk, length: u64::from_le_bytes(*length), digest })
+    let length = u64::from_le_bytes(*length);
+    let digest: Option<[u8; 32]> = (*has_digest == 1).then(|| digest.try_into().ok()).flatten();
+    match u16::from_le_bytes(*version) {
+        VERSION => {
+            let id = GrantedId {
+                mdt: MdtIndex(u16::from_le_bytes(*mdt)),
+                grant: Grant(u64::from_le_bytes(*grant)),
+                serial: u64::from_le_bytes(*serial),
+            };
+            Some(Known { chunk: id.into(), length, digest: digest.map(Digest::blake3) })
+        }
+        VERSION_CONTENT => {
+            let [algorithm, covers] = *mdt;
+            let algorithm = Algorithm::numbered(algorithm)?;
+            let value = digest.as_ref()?.get(..algorithm.length())?;
+            let digest = Digest::new(algorithm, Encoding::numbered(covers)?, value)?;
+            Some(Known::new(ChunkId::Content(digest), length, None))
+        }
+        _ => None,
+    }
 }
 
 fn read_exact(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {

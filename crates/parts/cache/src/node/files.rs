@@ -33,7 +33,7 @@ pub(crate) fn files(root: &Path) -> Vec<ChunkFile> {
 
 /// Where a chunk lies below a federation's directory.
 pub(crate) fn chunk_path(root: &Path, chunk: ChunkId) -> PathBuf {
-    root.join("chunks").join(format!("{:02x}", chunk.serial & 0xff)).join(chunk.to_string())
+    root.join("chunks").join(format!("{:02x}", chunk.spread() & 0xff)).join(chunk.to_string())
 }
 
 /// Reads all of an entry's blocks; says what is wrong with it, if anything.

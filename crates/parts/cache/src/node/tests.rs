@@ -5,7 +5,7 @@
 #![allow(clippy::single_range_in_vec_init)]
 
 use super::*;
-use tieline_types::{Digest, Grant, MdtIndex};
+use tieline_types::{Digest, Grant, GrantedId, MdtIndex};
 use tieline_world::TimerClock;
 
 const LENGTH: u64 = 100_000;
@@ -15,8 +15,8 @@ fn bytes(serial: u64) -> Bytes {
 }
 
 fn known(serial: u64) -> Known {
-    let chunk = ChunkId { mdt: MdtIndex(1), grant: Grant(2), serial };
-    let digest = Some(Digest(*blake3::hash(&bytes(serial)).as_bytes()));
+    let chunk = GrantedId { mdt: MdtIndex(1), grant: Grant(2), serial }.into();
+    let digest = Some(Digest::of(&bytes(serial)));
     Known { chunk, length: LENGTH, digest }
 }
 
@@ -173,7 +173,7 @@ async fn damage_is_dropped_and_not_served() {
         lock(&cache.inner.index).forget(known(1).chunk);
     }
     // Blocks that match their checks, and not the chunk's digest.
-    let wrong = Known { digest: Some(Digest([7; 32])), ..known(3) };
+    let wrong = Known { digest: Some(Digest::blake3([7; 32])), ..known(3) };
     cache.keep(&wrong, 0, bytes(3));
     until("it is dropped", || !entry_path(folder.path(), 3).exists()).await;
 }

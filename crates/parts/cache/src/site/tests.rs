@@ -42,7 +42,7 @@ impl Lab {
 }
 
 fn digest(bytes: &[u8]) -> Digest {
-    Digest(*blake3::hash(bytes).as_bytes())
+    Digest::of(bytes)
 }
 
 fn bytes(seed: u8, length: usize) -> Bytes {

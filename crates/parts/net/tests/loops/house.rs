@@ -11,8 +11,8 @@ use tieline_net::{
     ServerSettings, Service, Session, SessionSettings,
 };
 use tieline_types::{
-    Caller, ChunkId, ClientId, ErrorKind, FileId, Grant, MdtIndex, ObjectName, OstIndex, SessionId,
-    Version,
+    Caller, ClientId, ErrorKind, FileId, Grant, GrantedId, MdtIndex, ObjectName, OstIndex,
+    SessionId, Version,
 };
 use tieline_wire::{
     CredentialKind, Failure, Flavor, Hello, Notice, NoticeAnswer, PeerRole, Refusal, Request,
@@ -264,7 +264,7 @@ pub async fn exchange_within(
 
 /// A chunk to put, its bytes beside it.
 pub fn put(serial: u64) -> data::PutChunk {
-    let chunk = ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial };
+    let chunk = GrantedId { mdt: MdtIndex(0), grant: Grant(1), serial };
     let owner =
         data::ObjectOwner { file: FileId(1), offset: 0, version: Version(1), path: Vec::new() };
     data::PutChunk {
@@ -279,7 +279,7 @@ pub fn put(serial: u64) -> data::PutChunk {
 
 /// A range to read: all bytes of it are the offset.
 pub fn fetch(offset: u64, length: u32) -> data::ReadObject {
-    let chunk = ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial: 1 };
+    let chunk = GrantedId { mdt: MdtIndex(0), grant: Grant(1), serial: 1 };
     let object = ObjectName::Chunk(chunk);
     data::ReadObject { ost: OstIndex(0), object, offset, length, capability: None }
 }

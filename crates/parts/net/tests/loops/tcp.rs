@@ -10,7 +10,7 @@ use tieline_net::{
     CallContext, Channel, Notifier, Peer, Reply, Response, Server, ServerSettings, Service,
     Session, SessionSettings,
 };
-use tieline_types::{ChunkId, ErrorKind, Grant, MdtIndex, ObjectName, OstIndex, SessionId};
+use tieline_types::{ErrorKind, Grant, GrantedId, MdtIndex, ObjectName, OstIndex, SessionId};
 use tieline_wire::{Hello, Refusal, Request, Welcome, data};
 use tieline_world::{Bulk, FileRange, World};
 
@@ -80,7 +80,7 @@ async fn file_ranges_arrive_byte_for_byte_beside_small_calls() {
         let (session, content) = (session.clone(), content.clone());
         tasks.spawn(async move {
             let (offset, length) = (at * 1_999_993, 2_000_003);
-            let chunk = ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial: 1 };
+            let chunk = GrantedId { mdt: MdtIndex(0), grant: Grant(1), serial: 1 };
             let object = ObjectName::Chunk(chunk);
             let ost = OstIndex(0);
             let asked = data::ReadObject { ost, object, offset, length, capability: None };
@@ -93,7 +93,7 @@ async fn file_ranges_arrive_byte_for_byte_beside_small_calls() {
     while let Some(result) = tasks.join_next().await {
         result.unwrap();
     }
-    let chunk = ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial: 1 };
+    let chunk = GrantedId { mdt: MdtIndex(0), grant: Grant(1), serial: 1 };
     let (ost, object) = (OstIndex(0), ObjectName::Chunk(chunk));
     let offset = content.len() as u64 - 10;
     let asked = data::ReadObject { ost, object, offset, length: 11, capability: None };

@@ -2,13 +2,13 @@
 
 use super::*;
 use proptest::prelude::*;
-use tieline_types::{ChunkId, ChunkRef, MdtIndex};
+use tieline_types::{ChunkRef, GrantedId, MdtIndex};
 
 const SPACE: usize = 256;
 
 fn chunk(serial: u64, length: usize) -> Content {
     Content::Chunk(ChunkRef {
-        chunk: ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial },
+        chunk: GrantedId { mdt: MdtIndex(0), grant: Grant(1), serial }.into(),
         length: length as u64,
         skip: 0,
         places: Vec::new(),

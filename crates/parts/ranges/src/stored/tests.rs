@@ -4,8 +4,8 @@ use super::*;
 use proptest::prelude::*;
 use tieline_types::{Grant, MdtIndex};
 
-fn chunk_id(serial: u64) -> ChunkId {
-    ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial }
+fn chunk_id(serial: u64) -> GrantedId {
+    GrantedId { mdt: MdtIndex(0), grant: Grant(1), serial }
 }
 
 fn inline(offset: u64, bytes: &[u8]) -> Piece {
@@ -111,7 +111,7 @@ fn any_piece() -> impl Strategy<Value = Piece> {
     })
 }
 
-fn references(extents: &Extents) -> BTreeMap<ChunkId, i64> {
+fn references(extents: &Extents) -> BTreeMap<GrantedId, i64> {
     let mut counts = BTreeMap::new();
     for extent in extents.values() {
         if let StoredContent::Chunk { chunk, .. } = extent.content {
@@ -126,7 +126,7 @@ proptest! {
     fn edits_do_what_writing_bytes_does(pieces in prop::collection::vec(any_piece(), 1..40)) {
         let mut extents = Extents::new();
         let mut model: Bytes = vec![None; SPAN as usize];
-        let mut counts: BTreeMap<ChunkId, i64> = BTreeMap::new();
+        let mut counts: BTreeMap<GrantedId, i64> = BTreeMap::new();
         let mut stored = 0;
         for piece in pieces {
             let edit = replace(&extents, std::slice::from_ref(&piece));

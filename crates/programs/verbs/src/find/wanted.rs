@@ -173,7 +173,7 @@ impl Test {
                 found.kind == FileKind::Regular
                     && getstripe::extents(shell, found).await?.iter().any(|extent| {
                         let Content::Chunk(chunk) = &extent.content else { return false };
-                        chunk.places.iter().any(|place| place.ost == *ost)
+                        chunk.places.iter().any(|place| place.is_at(*ost))
                     })
             }
         })

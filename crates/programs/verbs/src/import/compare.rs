@@ -4,7 +4,7 @@
 //! Damage at rest looks the same: which of the two it is, whoever asks for this has to know.
 
 use crate::shell::Shell;
-use tieline_types::{Attributes, ChunkRef, Content, ErrorKind, ObjectName, Place};
+use tieline_types::{Attributes, ChunkRef, Content, ErrorKind, ObjectName, OstPlace};
 
 /// Are the source's bytes others than those that the checksums are of? Chunks that have none yet
 /// are as they are.
@@ -28,10 +28,10 @@ pub async fn has_other_bytes(shell: &Shell, found: &Attributes) -> anyhow::Resul
 }
 
 async fn differs(shell: &Shell, chunk: &ChunkRef) -> anyhow::Result<bool> {
-    let is_external = |place: &&Place| matches!(place.object, ObjectName::External { .. });
-    let place = chunk.places.iter().find(is_external);
+    let is_external = |place: &OstPlace| matches!(place.object, ObjectName::External { .. });
+    let place = chunk.at_osts().find(is_external);
     let (Some(place), Some(digest)) = (place, chunk.digest) else { return Ok(false) };
-    match shell.volume.verify_place(place).await {
+    match shell.volume.verify_place(&place).await {
         Ok(reply) => Ok(reply.length != place.length || reply.digest != digest),
         // It was changed since the directory was listed.
         Err(error) if error.kind() == ErrorKind::Corrupt => Ok(true),

@@ -18,7 +18,7 @@ use tieline_base::dialing::dialer;
 use tieline_ledger::rebuild::{FoundObject, Rebuilt, rebuild};
 use tieline_net::{CallError, Channel};
 use tieline_serve::run::{first_map, open_empty_store};
-use tieline_types::{Caller, ChunkId, ErrorKind, Grant, MdtIndex, OstIndex};
+use tieline_types::{Caller, ErrorKind, Grant, GrantedId, MdtIndex, OstIndex};
 use tieline_wire::data::{ListObjects, StatObject, StatObjectReply};
 use tieline_world::{Bulk, World};
 use tokio::task::JoinSet;
@@ -156,14 +156,14 @@ async fn objects(
     let caller = Caller::root();
     let patience = Some(contact.patience);
     let news = Ticker::new(format!("asking {}", ost.label()), "objects");
-    let mut after = mdt.0.checked_sub(1).map(|before| ChunkId {
+    let mut after = mdt.0.checked_sub(1).map(|before| GrantedId {
         mdt: MdtIndex(before),
         grant: Grant(u64::MAX),
         serial: u64::MAX,
     });
     let mut found = Vec::new();
-    let mut asking: JoinSet<(ChunkId, Result<StatObjectReply, CallError>)> = JoinSet::new();
-    let mut take = |asked: (ChunkId, Result<StatObjectReply, CallError>)| -> anyhow::Result<()> {
+    let mut asking: JoinSet<(GrantedId, Result<StatObjectReply, CallError>)> = JoinSet::new();
+    let mut take = |asked: (GrantedId, Result<StatObjectReply, CallError>)| -> anyhow::Result<()> {
         news.add(1);
         match asked {
             (chunk, Ok(stat)) => {
@@ -204,8 +204,8 @@ async fn objects(
 async fn stat(
     channel: Arc<dyn Channel>,
     ost: OstIndex,
-    chunk: ChunkId,
-) -> (ChunkId, Result<StatObjectReply, CallError>) {
+    chunk: GrantedId,
+) -> (GrantedId, Result<StatObjectReply, CallError>) {
     let (ask, caller) = (StatObject { ost, chunk }, Caller::root());
     let asked = tieline_net::call(&*channel, &caller, ask, Bulk::Empty, Some(PATIENCE)).await;
     (chunk, asked.map(|(stat, _)| stat))

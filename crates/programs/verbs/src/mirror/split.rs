@@ -233,9 +233,9 @@ async fn settled(
 
 async fn look(shell: Arc<Shell>, copy: GoneCopy) -> anyhow::Result<u64> {
     let mut why = String::new();
-    for place in copy.chunk.places.iter().filter(|place| !place.is_stale) {
-        let found = shell.volume.verify_place(place).await;
-        match concluded(&shell, &copy.chunk, place, found).await {
+    for place in copy.chunk.at_osts().filter(|place| !place.is_stale) {
+        let found = shell.volume.verify_place(&place).await;
+        match concluded(&shell, &copy.chunk, &place, found).await {
             State::Good => return Ok(copy.chunk.length),
             State::Bad(reason) | State::Unknown(reason) => {
                 why = format!("{}: {reason}", place.ost.label());

@@ -5,7 +5,7 @@ use crate::progress::Progress;
 use crate::shell::Shell;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use tieline_types::{Attributes, ChunkRef, Content, ErrorKind, Place};
+use tieline_types::{Attributes, ChunkRef, Content, ErrorKind, OstPlace};
 use tieline_wire::mirrors::{ReportPlace, VerifyObjectReply};
 use tokio::task::JoinSet;
 
@@ -16,7 +16,7 @@ const AT_ONCE: usize = 8;
 struct Copy {
     chunk: ChunkRef,
     offset: u64,
-    place: Place,
+    place: OstPlace,
 }
 
 /// How a copy is.
@@ -61,7 +61,7 @@ pub async fn verify(
             }
             tally.chunks += 1;
             tally.lacking += u64::from(wanted).saturating_sub(chunk.places.len() as u64);
-            for place in chunk.places.clone() {
+            for place in chunk.at_osts() {
                 let copy = Copy { chunk: chunk.clone(), offset: extent.offset, place };
                 if copy.place.is_stale {
                     tally.stale(shell, &copy);
@@ -104,7 +104,7 @@ async fn settle(shell: &Shell, tally: &mut Tally, progress: &mut Progress, looki
 pub(super) async fn concluded(
     shell: &Shell,
     chunk: &ChunkRef,
-    place: &Place,
+    place: &OstPlace,
     found: tieline_client::Result<VerifyObjectReply>,
 ) -> State {
     let state = match found {
@@ -115,13 +115,15 @@ pub(super) async fn concluded(
         Err(error) => State::Unknown(error.to_string()),
     };
     if let State::Bad(what) = &state {
-        let (chunk, ost, what) = (chunk.chunk, place.ost, what.clone());
-        shell.volume.report_place(ReportPlace { chunk, ost, what }).await;
+        let (ost, what) = (place.ost, what.clone());
+        if let Some(chunk) = chunk.chunk.granted() {
+            shell.volume.report_place(ReportPlace { chunk, ost, what }).await;
+        }
     }
     state
 }
 
-fn judge(chunk: &ChunkRef, place: &Place, reply: &VerifyObjectReply) -> State {
+fn judge(chunk: &ChunkRef, place: &OstPlace, reply: &VerifyObjectReply) -> State {
     if reply.length != place.length {
         return State::Bad(format!("{} of {} bytes are there", reply.length, place.length));
     }

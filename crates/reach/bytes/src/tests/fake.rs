@@ -23,7 +23,7 @@ pub const FAR: OstIndex = OstIndex(1);
 
 #[derive(Default)]
 pub struct State {
-    pub objects: BTreeMap<(OstIndex, ChunkId), Bytes>,
+    pub objects: BTreeMap<(OstIndex, GrantedId), Bytes>,
     /// A byte of what these give is wrong.
     pub damaged: BTreeMap<OstIndex, u64>,
     /// These say nothing.
@@ -86,8 +86,8 @@ impl Fake {
     /// A chunk of that many bytes, with copies at both OSTs.
     pub fn chunk(&self, length: usize) -> (ChunkRef, Bytes) {
         let bytes: Bytes = (0..length).map(|at| (at * 31 + at / 257) as u8).collect();
-        let chunk = ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial: 2 };
-        let place = |ost| Place {
+        let chunk = GrantedId { mdt: MdtIndex(0), grant: Grant(1), serial: 2 };
+        let place = |ost| OstPlace {
             ost,
             object: ObjectName::Chunk(chunk),
             offset: 0,
@@ -95,8 +95,9 @@ impl Fake {
             is_stale: false,
         };
         self.lock().objects.extend([NEAR, FAR].map(|ost| ((ost, chunk), bytes.clone())));
-        let digest = Some(Digest(*blake3::hash(&bytes).as_bytes()));
-        let (places, length) = (vec![place(NEAR), place(FAR)], length as u64);
+        let digest = Some(Digest::of(&bytes));
+        let (places, length) = ([NEAR, FAR].map(|ost| place(ost).into()).to_vec(), length as u64);
+        let chunk = chunk.into();
         (ChunkRef { chunk, skip: 0, length, places, digest, checks: None, adler32: None }, bytes)
     }
 }

@@ -4,8 +4,8 @@ use crate::Record;
 use minicbor::{Decode, Encode};
 use std::collections::BTreeSet;
 use tieline_types::{
-    ChunkId, FileId, FlavorRules, FsName, MachineTrust, MdtIndex, Name, OstIndex, Place, PoolName,
-    SiteName, Strangers, Version,
+    FileId, FlavorRules, FsName, GrantedId, MachineTrust, MdtIndex, Name, OstIndex, OstPlace,
+    PoolName, SiteName, Strangers, Version,
 };
 
 /// Who serves what.
@@ -191,7 +191,7 @@ impl FederationMap {
 
     /// How many copies of a chunk are to be made: those that its file wants and nobody has, or
     /// those that are marked where they can be made.
-    pub fn copies_lacking(&self, chunk: ChunkId, places: &[Place], mirrors: usize) -> usize {
+    pub fn copies_lacking(&self, chunk: GrantedId, places: &[OstPlace], mirrors: usize) -> usize {
         let good = places.iter().filter(|place| !place.is_stale).map(|place| place.ost);
         let good: BTreeSet<OstIndex> = good.collect();
         let marked = places.iter().filter(|place| self.can_be_filled(chunk, place)).count();
@@ -200,7 +200,7 @@ impl FederationMap {
 
     /// Is it a place that can be filled again? Adopted files are not ours to write, and an OST that
     /// is not active takes nothing new.
-    pub fn can_be_filled(&self, chunk: ChunkId, place: &Place) -> bool {
+    pub fn can_be_filled(&self, chunk: GrantedId, place: &OstPlace) -> bool {
         let is_ours = place.is_stale && place.is_own(chunk);
         is_ours && self.ost(place.ost).is_some_and(|ost| ost.is_active)
     }

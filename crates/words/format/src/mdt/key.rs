@@ -33,7 +33,7 @@
 
 use tieline_types::quota::{Payer, PayerKind};
 use tieline_types::{
-    ChunkId, FileId, Grant, IdentityKind, MdtIndex, Name, RequestNumber, SessionId, XattrName,
+    FileId, Grant, GrantedId, IdentityKind, MdtIndex, Name, RequestNumber, SessionId, XattrName,
 };
 
 /// What lacks copies, in the second byte of such a key.
@@ -84,7 +84,7 @@ impl KeyWriter {
         self
     }
 
-    fn chunk(self, chunk: ChunkId) -> Self {
+    fn chunk(self, chunk: GrantedId) -> Self {
         self.u16(chunk.mdt.0).u64(chunk.grant.0).u64(chunk.serial)
     }
 }
@@ -115,11 +115,11 @@ pub fn extents(file: FileId) -> Key {
     KeyWriter::new(b't').u64(file.0).0
 }
 
-pub fn chunk(chunk: ChunkId) -> Key {
+pub fn chunk(chunk: GrantedId) -> Key {
     KeyWriter::new(b'k').chunk(chunk).0
 }
 
-pub fn freed(at_ms: u64, chunk: ChunkId) -> Key {
+pub fn freed(at_ms: u64, chunk: GrantedId) -> Key {
     KeyWriter::new(b'f').u64(at_ms).chunk(chunk).0
 }
 
@@ -129,7 +129,7 @@ pub fn freed_from(at_ms: u64) -> Key {
 }
 
 /// A chunk with a copy missing.
-pub fn lacking_chunk(chunk: ChunkId) -> Key {
+pub fn lacking_chunk(chunk: GrantedId) -> Key {
     KeyWriter::new(b'm').raw(&[LACKING_CHUNK]).chunk(chunk).0
 }
 
@@ -368,12 +368,12 @@ pub fn orphan_parts(key: &[u8]) -> Option<(FileId, SessionId)> {
 }
 
 /// Time and chunk of a freed chunk's key.
-pub fn freed_parts(key: &[u8]) -> Option<(u64, ChunkId)> {
+pub fn freed_parts(key: &[u8]) -> Option<(u64, GrantedId)> {
     Some((number(key, 1)?, chunk_at(key, 9)?))
 }
 
 /// The chunk in the key of one that lacks copies.
-pub fn lacking_chunk_id(key: &[u8]) -> Option<ChunkId> {
+pub fn lacking_chunk_id(key: &[u8]) -> Option<GrantedId> {
     chunk_at(key, 2)
 }
 
@@ -382,10 +382,10 @@ pub fn lacking_file_id(key: &[u8]) -> Option<FileId> {
     number(key, 2).map(FileId)
 }
 
-fn chunk_at(key: &[u8], at: usize) -> Option<ChunkId> {
+fn chunk_at(key: &[u8], at: usize) -> Option<GrantedId> {
     let mdt = u16::from_be_bytes(*key.get(at..)?.first_chunk()?);
     let (grant, serial) = (number(key, at + 2)?, number(key, at + 10)?);
-    Some(ChunkId { mdt: MdtIndex(mdt), grant: Grant(grant), serial })
+    Some(GrantedId { mdt: MdtIndex(mdt), grant: Grant(grant), serial })
 }
 
 /// The text in a principal's key.
@@ -414,7 +414,7 @@ pub fn file_id(key: &[u8]) -> Option<FileId> {
 }
 
 /// The chunk in a chunk's key.
-pub fn chunk_id(key: &[u8]) -> Option<ChunkId> {
+pub fn chunk_id(key: &[u8]) -> Option<GrantedId> {
     chunk_at(key, 1)
 }
 
@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn keys_give_back_their_parts() {
-        let shared = ChunkId { mdt: MdtIndex(2), grant: Grant(3), serial: 4 };
+        let shared = GrantedId { mdt: MdtIndex(2), grant: Grant(3), serial: 4 };
         assert_eq!(freed_parts(&freed(99, shared)), Some((99, shared)));
         assert_eq!(lacking_chunk_id(&lacking_chunk(shared)), Some(shared));
         assert_eq!(lacking_file_id(&lacking_file(FileId(7))), Some(FileId(7)));

@@ -4,8 +4,8 @@ use crate::Record;
 use minicbor::{Decode, Encode};
 use tieline_types::quota::{Grace, Limits, Payer, Share, Used};
 use tieline_types::{
-    Acls, ChunkId, ClientId, Digest, FileId, FileKind, FsName, Gid, Grant, Layout, LostLock,
-    MdtIndex, Mode, Name, OstIndex, Place, SessionId, Time, Uid, Version,
+    Acls, ClientId, Digest, FileId, FileKind, FsName, Gid, Grant, GrantedId, Layout, LostLock,
+    MdtIndex, Mode, Name, OstIndex, OstPlace, SessionId, Time, Uid, Version,
 };
 pub use tieline_types::{Identity, MappedTo};
 
@@ -188,7 +188,7 @@ pub enum StoredContent {
     #[n(2)]
     Chunk {
         #[n(0)]
-        chunk: ChunkId,
+        chunk: GrantedId,
         /// Offset within the chunk of the extent's first byte.
         #[n(1)]
         skip: u64,
@@ -209,7 +209,7 @@ pub struct Chunk {
     #[n(1)]
     pub references: u32,
     #[n(2)]
-    pub places: Vec<Place>,
+    pub places: Vec<OstPlace>,
     #[n(3)]
     pub digest: Option<Digest>,
     #[n(4)]
@@ -231,7 +231,7 @@ pub struct Freed {
     #[n(0)]
     pub length: u64,
     #[n(1)]
-    pub places: Vec<Place>,
+    pub places: Vec<OstPlace>,
     /// The file it was part of.
     #[n(2)]
     pub file: FileId,

@@ -1,13 +1,13 @@
 //! Objects, version 1.
 
 use minicbor::{Decode, Encode};
-use tieline_types::{ChunkId, FileId, Version, checksum};
+use tieline_types::{FileId, GrantedId, Version, checksum};
 
 /// What an object remembers of its chunk.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct ObjectTrailer {
     #[n(0)]
-    pub chunk: ChunkId,
+    pub chunk: GrantedId,
     #[n(1)]
     pub file: FileId,
     /// Offset in the file of the chunk's first byte.
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn a_tail_is_read_back_and_damage_is_seen() {
         let trailer = ObjectTrailer {
-            chunk: ChunkId { mdt: MdtIndex(0), grant: Grant(1), serial: 2 },
+            chunk: GrantedId { mdt: MdtIndex(0), grant: Grant(1), serial: 2 },
             file: FileId(3),
             offset: 0,
             version: Version(4),

@@ -318,7 +318,7 @@ fn chunk() -> mdt::Chunk {
         length: 4 << 20,
         references: 2,
         places: vec![place(), adopted()],
-        digest: Some(Digest([0xd1; 32])),
+        digest: Some(Digest::blake3([0xd1; 32])),
         adler32: Some(0x0123_4567),
         checks: Some(vec![1, 0xffff_ffff]),
     }
@@ -417,21 +417,21 @@ fn file() -> FileId {
     FileId::new(MdtIndex(1), 0x1234_5678)
 }
 
-fn chunk_id() -> ChunkId {
-    ChunkId { mdt: MdtIndex(1), grant: Grant(0xabc), serial: 5 }
+fn chunk_id() -> GrantedId {
+    GrantedId { mdt: MdtIndex(1), grant: Grant(0xabc), serial: 5 }
 }
 
 fn time(nanos: u32) -> Time {
     Time { seconds: 1_700_000_000, nanos }
 }
 
-fn place() -> Place {
+fn place() -> OstPlace {
     let object = ObjectName::Chunk(chunk_id());
-    Place { ost: OstIndex(3), object, offset: 0, length: 4 << 20, is_stale: false }
+    OstPlace { ost: OstIndex(3), object, offset: 0, length: 4 << 20, is_stale: false }
 }
 
-fn adopted() -> Place {
+fn adopted() -> OstPlace {
     let object =
         ObjectName::External { path: "store/run7.root".into(), size: 1 << 33, mtime_ns: -1 };
-    Place { object, offset: 8192, is_stale: true, ..place() }
+    OstPlace { object, offset: 8192, is_stale: true, ..place() }
 }

@@ -56,7 +56,7 @@ fn extent(numbers: [u64; 4], content: u8, inline: Vec<u8>) -> Extent {
         Content::Inline(bytes) => *bytes = inline,
         Content::Chunk(chunk) => {
             (chunk.length, chunk.skip) = (chunk_length, skip);
-            chunk.places.iter_mut().for_each(|place| place.length = chunk_length);
+            chunk.places.iter_mut().for_each(|place| place.length = Some(chunk_length));
         }
         Content::Hole => {}
     }

@@ -354,8 +354,8 @@ fn range_calls(op: Op) -> Vec<Sample> {
         let (attributes, lease) = (attributes(), lease());
         return pair(call, ranges::CopyRangeReply { copied: 1 << 20, attributes, lease });
     }
-    let digest = Digest([0xd1; 32]);
-    let chunk = ChunkId { mdt: MdtIndex(1), grant: Grant(2), serial: 3 };
+    let digest = Digest::blake3([0xd1; 32]);
+    let chunk = GrantedId { mdt: MdtIndex(1), grant: Grant(2), serial: 3 }.into();
     let seen = |offset, content| ranges::SeenExtent { offset, length: 4096, content };
     let was = vec![
         seen(0, ranges::SeenContent::Inline(digest)),
@@ -589,8 +589,8 @@ fn file() -> FileId {
     FileId::new(MdtIndex(1), 0x1234_5678)
 }
 
-fn chunk_id() -> ChunkId {
-    ChunkId { mdt: MdtIndex(1), grant: Grant(0xabc), serial: 5 }
+fn chunk_id() -> GrantedId {
+    GrantedId { mdt: MdtIndex(1), grant: Grant(0xabc), serial: 5 }
 }
 
 fn time(nanos: u32) -> Time {
@@ -683,14 +683,14 @@ fn external() -> ObjectName {
 /// One of each content.
 pub fn extents() -> Vec<Extent> {
     let object = ObjectName::Chunk(chunk_id());
-    let own = Place { ost: OstIndex(3), object, offset: 0, length: 4 << 20, is_stale: false };
-    let adopted = Place { object: external(), offset: 8192, is_stale: true, ..own.clone() };
+    let own = OstPlace { ost: OstIndex(3), object, offset: 0, length: 4 << 20, is_stale: false };
+    let adopted = OstPlace { object: external(), offset: 8192, is_stale: true, ..own.clone() };
     let chunk = ChunkRef {
-        chunk: chunk_id(),
+        chunk: chunk_id().into(),
         length: 4 << 20,
         skip: 100,
-        places: vec![own, adopted],
-        digest: Some(Digest([0xd1; 32])),
+        places: vec![own.into(), adopted.into()],
+        digest: Some(Digest::blake3([0xd1; 32])),
         adler32: Some(0x0123_4567),
         checks: Some(vec![1, 2, 3]),
     };

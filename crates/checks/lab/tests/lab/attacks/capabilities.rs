@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use tieline_auth::capability::Issuer;
 use tieline_net::CallError;
 use tieline_types::{
-    Caller, ChunkId, Content, FileId, Grant, ObjectName, OstIndex, Place, Version, checksum,
+    Caller, Content, FileId, Grant, GrantedId, ObjectName, OstIndex, OstPlace, Place, Version,
+    checksum,
 };
 use tieline_wire::capability::{Capability, GetCapability, Scope, SignedCapability};
 use tieline_wire::data::*;
@@ -22,7 +23,7 @@ const TAKEN_BACK: Duration = Duration::from_secs(10);
 /// A file as an MDS tells of it.
 pub struct Opened {
     pub file: FileId,
-    pub place: Place,
+    pub place: OstPlace,
     pub capability: Vec<u8>,
 }
 
@@ -34,7 +35,7 @@ pub async fn open(line: &Line, caller: &Caller, name: &str) -> Result<Opened> {
         line.ask(caller, Open { id, is_read: true, is_write: false, writes: None }).await?;
     let extent = opened.extents.extents.into_iter().next().context("it has an extent")?;
     let Content::Chunk(chunk) = extent.content else { bail!("it has chunks") };
-    let place = chunk.places.into_iter().next().context("its chunk has a place")?;
+    let place = chunk.places.first().and_then(Place::at_ost).context("its chunk has a place")?;
     let capability = opened.capability.context("an open brings a capability")?.signed;
     Ok(Opened { file: id, place, capability })
 }
@@ -46,14 +47,14 @@ pub fn oss_of(scene: &Scene<'_>, ost: OstIndex) -> Result<String> {
     place.addresses.first().cloned().context("it has an address")
 }
 
-pub async fn read(line: &Line, place: &Place, shown: Option<&[u8]>) -> Result<Bytes, CallError> {
+pub async fn read(line: &Line, place: &OstPlace, shown: Option<&[u8]>) -> Result<Bytes, CallError> {
     read_as(line, &user(1), place, shown).await
 }
 
 pub async fn read_as(
     line: &Line,
     caller: &Caller,
-    place: &Place,
+    place: &OstPlace,
     shown: Option<&[u8]>,
 ) -> Result<Bytes, CallError> {
     let message = ReadObject {
@@ -152,14 +153,14 @@ async fn other_file(scene: &Scene<'_>, thief: &Guise, own: &Opened, secret: &Ope
     ensure!(why.contains("another file"), "{why}");
     for path in ["../../../../etc/passwd", "/etc/passwd", "a/../../mds/store", ""] {
         let object = ObjectName::External { path: path.into(), size: 1, mtime_ns: 0 };
-        let place = Place { object, ..own.place.clone() };
+        let place = OstPlace { object, ..own.place.clone() };
         let oss = scene.dial(&oss_of(scene, own.place.ost)?, thief);
         refused(path, read(&oss, &place, Some(&own.capability)).await)?;
     }
     Ok(())
 }
 
-fn put(own: &Opened, chunk: ChunkId, file: FileId, shown: &[u8], data: &Bytes) -> PutChunk {
+fn put(own: &Opened, chunk: GrantedId, file: FileId, shown: &[u8], data: &Bytes) -> PutChunk {
     PutChunk {
         ost: own.place.ost,
         chunk,
@@ -173,7 +174,7 @@ fn put(own: &Opened, chunk: ChunkId, file: FileId, shown: &[u8], data: &Bytes) -
 async fn other_rights(mds: &Line, oss: &Line, own: &Opened) -> Result<()> {
     let data = Bytes::from_static(&[7; 5000]);
     let mdt = own.file.mdt();
-    let mine = ChunkId { mdt, grant: mds.welcome()?.grant, serial: 1 << 40 };
+    let mine = GrantedId { mdt, grant: mds.welcome()?.grant, serial: 1 << 40 };
     let ask = async |chunk, file, shown: &[u8]| {
         let message = put(own, chunk, file, shown, &data);
         oss.ask_bulk(&user(1), message, data.clone()).await
@@ -192,7 +193,7 @@ async fn other_rights(mds: &Line, oss: &Line, own: &Opened) -> Result<()> {
     let writing = reply.grant.context("root may write")?.signed;
     let ObjectName::Chunk(theirs) = own.place.object else { bail!("a chunk of its own") };
     refused("replacing a chunk", ask(theirs, own.file, &writing).await)?;
-    let others = ChunkId { grant: Grant(mine.grant.0 + 1), ..mine };
+    let others = GrantedId { grant: Grant(mine.grant.0 + 1), ..mine };
     refused("another's grant", ask(others, own.file, &writing).await)?;
     refused("another file", ask(mine, FileId(own.file.0 + 1), &writing).await)?;
     refused("reading by writing", read(oss, &own.place, Some(&writing)).await)?;

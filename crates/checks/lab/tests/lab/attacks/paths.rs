@@ -5,7 +5,7 @@ use super::hostile::{Guise, Line, Scene, refused};
 use anyhow::{Context, Result, ensure};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use tieline_types::{Caller, FileId, ObjectName, OstIndex, Place, Time};
+use tieline_types::{Caller, FileId, ObjectName, OstIndex, OstPlace, Time};
 use tieline_wire::Call;
 use tieline_wire::data::ListAdopted;
 use tieline_wire::meta::{Batch, BatchItem, RemoveDirectory};
@@ -53,11 +53,11 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
 }
 
 /// With the size and time that the file has: only the path is wrong.
-fn adopted(path: &str, is: &Path) -> Result<Place> {
+fn adopted(path: &str, is: &Path) -> Result<OstPlace> {
     let metadata = std::fs::metadata(is)?;
     let mtime_ns = metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec();
     let object = ObjectName::External { path: path.into(), size: metadata.len(), mtime_ns };
-    Ok(Place { ost: ADOPTER, object, offset: 0, length: metadata.len(), is_stale: false })
+    Ok(OstPlace { ost: ADOPTER, object, offset: 0, length: metadata.len(), is_stale: false })
 }
 
 /// No name that a client sends is a path: our own types cannot even say one.

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail, ensure};
 use tieline_auth::gss::Keys;
 use tieline_types::quota::{Payer, PayerKind};
 use tieline_types::{
-    Caller, ChunkId, FileId, FlavorRule, Grant, IdentityKind, MdtIndex, ObjectName, OstIndex, Role,
-    Strangers, Version,
+    Caller, FileId, FlavorRule, Grant, GrantedId, IdentityKind, MdtIndex, ObjectName, OstIndex,
+    Place, Role, Strangers, Version,
 };
 use tieline_wire::PeerRole;
 use tieline_wire::capability::CapabilityNews;
@@ -93,9 +93,9 @@ async fn at_his_site(scene: &Scene<'_>, own: &Line, root: &Line) -> Result<()> {
     ensure!(why.contains("(denial "), "{why}");
     undelete(scene, own, &her, parent).await?;
     let oss = scene.dial(&oss_of(scene, ost)?, &Guise::of(&scene.user("ann")?, 45));
-    let chunks = vec![ChunkId { mdt: MdtIndex(1), grant: Grant(1), serial: 1 }];
+    let chunks = vec![GrantedId { mdt: MdtIndex(1), grant: Grant(1), serial: 1 }];
     refused("deleting", oss.ask(&her, DeleteChunks { ost, chunks }).await)?;
-    let chunk = ChunkId { mdt: MdtIndex(1), grant: Grant(1), serial: 2 };
+    let chunk = GrantedId { mdt: MdtIndex(1), grant: Grant(1), serial: 2 };
     let owner = ObjectOwner { file: id, offset: 0, version: Version(1), path: vec![] };
     let (digest, from, capability) = (None, vec![], None);
     let fetch = FetchChunk { ost, chunk, length: 5000, digest, from, owner, capability };
@@ -171,7 +171,7 @@ async fn open_in(mds: &Line, parent: FileId, name: &str) -> Result<Opened> {
         mds.ask(&Caller::root(), Open { id, is_read: true, is_write: false, writes: None }).await?;
     let extent = opened.extents.extents.into_iter().next().context("it has an extent")?;
     let tieline_types::Content::Chunk(chunk) = extent.content else { bail!("it has chunks") };
-    let place = chunk.places.into_iter().next().context("its chunk has a place")?;
+    let place = chunk.places.first().and_then(Place::at_ost).context("its chunk has a place")?;
     let capability = opened.capability.context("a capability")?.signed;
     Ok(Opened { file: id, place, capability })
 }
@@ -293,7 +293,7 @@ async fn mds_key(scene: &Scene<'_>, private: &Opened) -> Result<()> {
 
 /// A chunk of its own MDT, to be made of another's: the data server would read it for itself.
 async fn copies_through(line: &Line, private: &Opened) -> Result<()> {
-    let chunk = ChunkId { mdt: MdtIndex(1), grant: Grant(1), serial: 1 << 41 };
+    let chunk = GrantedId { mdt: MdtIndex(1), grant: Grant(1), serial: 1 << 41 };
     let file = FileId::new(MdtIndex(1), 1 << 41);
     let fetch = FetchChunk {
         ost: private.place.ost,

@@ -3,7 +3,7 @@
 use super::hostile::{Guise, Line, Scene, refused, user};
 use anyhow::{Context, Result, bail, ensure};
 use tieline_types::{
-    Caller, ChunkId, Content, Extent, FileId, LockKind, LockMode, LockRange, Mode, SetTime, Time,
+    Caller, Content, Extent, FileId, GrantedId, LockKind, LockMode, LockRange, Mode, SetTime, Time,
 };
 use tieline_wire::locks::Lock;
 use tieline_wire::meta::{Commit, Create, Lookup, Open, Place, SetAttributes};
@@ -66,7 +66,8 @@ async fn chunks(mds: &Line, all: FileId, secret: &Extent) -> Result<()> {
     let mut posing = secret.clone();
     let Content::Chunk(chunk) = &mut posing.content else { bail!("it has chunks") };
     let grant = mds.welcome()?.grant;
-    chunk.chunk = ChunkId { grant, serial: 1 << 40, ..chunk.chunk };
+    let mdt = tieline_types::MdtIndex(0);
+    chunk.chunk = GrantedId { mdt, grant, serial: 1 << 40 }.into();
     let why = refused("its object", mds.ask(&caller, commit(mine, posing)).await)?;
     ensure!(why.contains("another name"), "{why}");
     Ok(())

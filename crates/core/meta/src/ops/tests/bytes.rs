@@ -3,7 +3,7 @@
 use crate::chunks::{AT_ONCE, STEP};
 use crate::fixture::*;
 use tieline_types::ErrorKind::{FileTooLarge, Gone, InvalidArgument, IsDirectory};
-use tieline_types::{Content, Extent, Grant, MdtIndex};
+use tieline_types::{Content, Extent, Grant, GrantedId, MdtIndex, Origin, OstIndex};
 use tieline_wire::meta::*;
 
 /// Offset, length and skip of extents in chunks.
@@ -74,13 +74,12 @@ async fn impossible_commits_are_refused() {
     assert_eq!(kind(vec![inline(0, &[0; 20_000])]).await, Some(InvalidArgument));
     let mut foreign = client.chunk(1, 0, 10);
     if let Content::Chunk(chunk) = &mut foreign.content {
-        chunk.chunk.mdt = MdtIndex(1);
-        chunk.chunk.grant = Grant(9);
+        chunk.chunk = GrantedId { mdt: MdtIndex(1), grant: Grant(9), serial: 1 }.into();
     }
     assert_eq!(kind(vec![foreign]).await, Some(InvalidArgument));
     let mut lost = client.chunk(1, 0, 10);
     if let Content::Chunk(chunk) = &mut lost.content {
-        chunk.places[0].ost.0 = 44;
+        chunk.places[0].origin = Origin::Ost(OstIndex(44));
     }
     assert_eq!(kind(vec![lost]).await, Some(InvalidArgument));
     let call = Commit { size_min: u64::MAX, ..commit(file, vec![]) };

@@ -319,7 +319,7 @@ fn render(extents: &[Extent], size: usize) -> Vec<u8> {
         for i in 0..extent.length {
             bytes[(extent.offset + i) as usize] = match &extent.content {
                 Content::Inline(held) => held[i as usize],
-                Content::Chunk(chunk) => chunk_byte(chunk.chunk.serial, chunk.skip + i),
+                Content::Chunk(chunk) => chunk_byte(chunk.chunk.spread(), chunk.skip + i),
                 Content::Hole => unreachable!("only in commits"),
             };
         }

@@ -21,7 +21,7 @@ fn copy(from: (tieline_types::FileId, u64), to: (tieline_types::FileId, u64)) ->
 fn seen(extent: &Extent) -> SeenExtent {
     let content = match &extent.content {
         Content::Chunk(chunk) => SeenContent::Chunk { chunk: chunk.chunk, skip: chunk.skip },
-        Content::Inline(bytes) => SeenContent::Inline(Digest(*blake3::hash(bytes).as_bytes())),
+        Content::Inline(bytes) => SeenContent::Inline(Digest::of(bytes)),
         Content::Hole => panic!("a hole is no extent"),
     };
     SeenExtent { offset: extent.offset, length: extent.length, content }

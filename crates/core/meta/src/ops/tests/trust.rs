@@ -4,8 +4,8 @@
 use crate::fixture::*;
 use tieline_types::ErrorKind::*;
 use tieline_types::{
-    Caller, ChunkId, Content, Extent, FileId, LockKind, LockMode, LockRange, MdtIndex, ObjectName,
-    OstIndex, SetTime, Time, XattrName,
+    Caller, Content, Extent, FileId, LockKind, LockMode, LockRange, MdtIndex, ObjectName, OstIndex,
+    SetTime, Time, XattrName,
 };
 use tieline_wire::Request;
 use tieline_wire::ledger::{ListDeleted, Undelete};
@@ -52,8 +52,8 @@ async fn chunks_of_others_are_not_made_ones_own() {
     assert_eq!(thief.kind_of(commit(own, vec![theirs.clone()])).await, Some(Gone));
     // A new one that lies in their object, or within another.
     let mut posing = thief.chunk(1, 0, 100);
-    let ChunkId { mdt, grant, serial } = chunk_of(&mut theirs.clone()).chunk;
-    chunk_of(&mut posing).places[0].object = ObjectName::Chunk(ChunkId { mdt, grant, serial });
+    let id = chunk_of(&mut theirs.clone()).chunk.granted().unwrap();
+    chunk_of(&mut posing).places[0].object = ObjectName::Chunk(id);
     assert_eq!(thief.kind_of(commit(own, vec![posing.clone()])).await, Some(InvalidArgument));
     let mut within = thief.chunk(1, 0, 100);
     chunk_of(&mut within).places[0].offset = 4096;
@@ -97,7 +97,7 @@ async fn new_chunks_are_what_chunks_can_be() {
     refused(&|chunk| chunk.places = vec![chunk.places[0].clone(); 17]).await;
     refused(&|chunk| {
         chunk.length = (64 << 20) + 1;
-        chunk.places[0].length = chunk.length;
+        chunk.places[0].length = Some(chunk.length);
     })
     .await;
     let mut good = client.chunk(1, 0, 5000);

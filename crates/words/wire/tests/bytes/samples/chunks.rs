@@ -115,10 +115,10 @@ pub fn mirror_calls(op: Op) -> Vec<Sample> {
 
 pub fn copy_calls(op: Op) -> Vec<Sample> {
     let (ost, chunk, length) = (OstIndex(3), chunk_id(), 4 << 20);
-    let digest = Digest([0xd1; 32]);
+    let digest = Digest::blake3([0xd1; 32]);
     if op == Op::FetchChunk {
         let object = ObjectName::Chunk(chunk);
-        let place = Place { ost: OstIndex(4), object, offset: 0, length, is_stale: false };
+        let place = OstPlace { ost: OstIndex(4), object, offset: 0, length, is_stale: false };
         let call = mirrors::FetchChunk {
             ost,
             chunk,
@@ -137,7 +137,7 @@ pub fn copy_calls(op: Op) -> Vec<Sample> {
 }
 
 pub fn adopted_calls(op: Op) -> Vec<Sample> {
-    let (ost, digest) = (OstIndex(3), Digest([7; 32]));
+    let (ost, digest) = (OstIndex(3), Digest::blake3([7; 32]));
     match op {
         Op::RecordSums => {
             let checks = vec![1, 0xffff_ffff];
