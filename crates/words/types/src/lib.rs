@@ -19,6 +19,7 @@
 //! * [`error`]: the closed, numbered list of what can go wrong.
 //! * [`quota`]: whose use is counted, and how much they may use.
 //! * [`rules`]: who may do what, and what new files inherit.
+//! * [`scope`]: what somebody who acts for another may do, and where.
 //! * [`shown`]: names and paths as people see them.
 //! * [`units`]: sizes and durations as people write them.
 
@@ -39,6 +40,7 @@ pub mod names;
 pub mod patchwork;
 pub mod quota;
 pub mod rules;
+pub mod scope;
 pub mod shown;
 pub mod units;
 
@@ -60,5 +62,6 @@ pub use layout::{Layout, StripeCount};
 pub use locks::{LockKind, LockMode, LockRange, LockWish, LostLock};
 pub use names::{FsName, Name, NameError, PoolName, RepositoryName, SiteName, XattrName};
 pub use patchwork::Patchwork;
+pub use scope::{Allowed, Doing, Scope};
 pub use shown::Shown;
 pub use units::{ByteSize, Span};
