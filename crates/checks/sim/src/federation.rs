@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::{Guard, MapCell, MapSigner, MapVerifier, Rule};
 use tieline_blob::MemoryChunks;
-use tieline_client::{FileSystem, Volume};
+use tieline_client::Volume;
 use tieline_data::{Limits, TargetParts};
 use tieline_format::map::{FederationMap, Junction, Mdt, Ost, Pool, SignedMap};
 use tieline_kv::MemoryStore;
@@ -76,7 +76,7 @@ impl Federation {
     }
 
     /// A client of its own on the host that calls this.
-    pub fn client(&self, number: usize) -> Arc<dyn FileSystem> {
+    pub fn client(&self, number: usize) -> Arc<Volume> {
         let host_seed = self.seed ^ (0x00c1_1e47 + number as u64);
         let world = outside::world(host_seed, wrong_by(host_seed));
         let settings = tieline_client::Settings {
@@ -95,7 +95,7 @@ impl Federation {
             map: self.cell(),
             root: FileId::root_of(MdtIndex(0)),
             rule: RULE,
-            near: tieline_client::Near::default(),
+            near: tieline_bytes::Near::default(),
             spool: None,
         };
         Volume::new(parts, settings)

@@ -17,7 +17,8 @@ use crate::outside::{SimDice, true_time};
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tieline_client::{Access, At, FileSystem, NewFile, Result};
+use tieline_client::Volume;
+use tieline_files::{Access, At, Files, NewFile, Result};
 use tieline_types::{Attributes, Caller, ErrorKind, FileId, Mode, Name};
 use turmoil::{Builder, Sim};
 
@@ -141,7 +142,7 @@ impl Fault {
 
 /// One client at work.
 struct Worker {
-    fs: Arc<dyn FileSystem>,
+    fs: Arc<Volume>,
     number: usize,
     dice: SimDice,
     record: Arc<Mutex<Record>>,
@@ -254,7 +255,7 @@ impl Worker {
         }
         let fnal: Name = "fnal".parse().expect("a name");
         let found = self.fs.lookup(&Caller::root(), root, &fnal).await?.attributes;
-        let missing = || tieline_client::Error::local(ErrorKind::NotFound, "/fnal");
+        let missing = || tieline_files::Error::local(ErrorKind::NotFound, "/fnal");
         Ok((found.ok_or_else(missing)?.id, name))
     }
 

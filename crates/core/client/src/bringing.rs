@@ -2,9 +2,9 @@
 
 use crate::file::File;
 use crate::shared::Shared;
-use crate::{PathCost, Result, Volume};
+use crate::{Result, Volume};
 use std::time::Duration;
-use tieline_bytes::{Metadata, Whose};
+use tieline_bytes::{Metadata, PathCost, Whose};
 use tieline_types::{Caller, ChunkRef, Extent, FileId, MdtIndex, OstPlace};
 use tieline_wire::capability::{CapabilityGrant, GetCapability};
 use tieline_wire::mirrors::ReportPlace;

@@ -56,23 +56,17 @@ pub(crate) struct Handles {
     keep: Keep,
 }
 
-impl Access {
-    /// May it be mapped to be written? Then it is without a word to us.
-    pub(crate) fn may_map(self) -> bool {
-        self.read && self.write
-    }
+/// As records have it.
+pub(crate) fn bits_of(access: Access) -> u8 {
+    let Access { read, write, append, truncate, unnoted, runs } = access;
+    let all = [read, write, append, truncate, unnoted, runs];
+    all.iter().rev().fold(0, |bits, &one| bits << 1 | u8::from(one))
+}
 
-    pub(crate) fn to_bits(self) -> u8 {
-        let Self { read, write, append, truncate, unnoted, runs } = self;
-        let all = [read, write, append, truncate, unnoted, runs];
-        all.iter().rev().fold(0, |bits, &one| bits << 1 | u8::from(one))
-    }
-
-    pub(crate) fn from_bits(bits: u8) -> Self {
-        let has = |place: u8| bits >> place & 1 != 0;
-        let (read, write, append, truncate) = (has(0), has(1), has(2), has(3));
-        Self { read, write, append, truncate, unnoted: has(4), runs: has(5) }
-    }
+pub(crate) fn access_of(bits: u8) -> Access {
+    let has = |place: u8| bits >> place & 1 != 0;
+    let (read, write, append, truncate) = (has(0), has(1), has(2), has(3));
+    Access { read, write, append, truncate, unnoted: has(4), runs: has(5) }
 }
 
 impl Handles {
@@ -85,7 +79,7 @@ impl Handles {
         let kept = put_handle(&self.keep, number, || KeptHandle {
             id: file.file.id,
             caller: file.caller.clone(),
-            access: file.access.to_bits(),
+            access: bits_of(file.access),
             is_directory: false,
             cause: cause_number(),
         });

@@ -53,7 +53,7 @@ pub struct Step {
 }
 
 impl Volume {
-    /// Begins to move the bytes of a file whose layout was set ([`crate::FileSystem::set_layout`]).
+    /// Begins to move the bytes of a file whose layout was set ([`crate::Operator::set_layout`]).
     pub async fn migration(&self, caller: &Caller, id: FileId) -> Result<Migration> {
         let shared = self.shared().clone();
         let layout = shared.layout(caller, id).await?;

@@ -16,10 +16,12 @@ use tieline_believed::Tables;
 use tieline_owed::act::Act;
 use tieline_owed::line::Line;
 use tieline_types::rules::{Inherited, Rights, SEARCH, WRITE};
-use tieline_types::{Attributes, Caller, FileId, FileKind, Layout, Mode, Time, Version};
+use tieline_types::{
+    Attributes, Caller, FileId, FileKind, Layout, Mode, RenameMode, Time, Version,
+};
 use tieline_wire::Request;
 use tieline_wire::meta::{
-    Create, Link, MakeDirectory, MakeNode, MakeSymlink, RemoveDirectory, Rename, RenameMode, Unlink,
+    Create, Link, MakeDirectory, MakeNode, MakeSymlink, RemoveDirectory, Rename, Unlink,
 };
 
 mod files;

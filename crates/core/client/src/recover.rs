@@ -9,7 +9,7 @@
 //! Invariant: nothing new is sent before the outcome of what was under way is known.
 
 use crate::file::State;
-use crate::handles::FileHandle;
+use crate::handles::{FileHandle, access_of};
 use crate::listing::Listing;
 use crate::shared::{Shared, lock};
 use crate::{Access, HandleId};
@@ -119,7 +119,7 @@ impl Shared {
             state.handles += 1;
             state.late.seen()
         });
-        let access = Access::from_bits(access);
+        let access = access_of(access);
         let pattern = Mutex::new(Pattern::new(self.settings.read_mode));
         let (looking, directory) = (tokio::sync::Mutex::default(), None);
         let open = FileHandle {

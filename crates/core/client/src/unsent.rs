@@ -3,26 +3,9 @@
 
 use crate::shared::{Shared, lock};
 use std::collections::BTreeSet;
+use tieline_files::Unsent;
 use tieline_servers::Server;
 use tieline_types::{MdtIndex, OstIndex};
-
-/// See the module.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Unsent {
-    /// Files with bytes that are not committed.
-    pub files: u64,
-    pub bytes: u64,
-    /// Operations of the journal.
-    pub changes: u64,
-    /// Targets that it is for and whose servers are not connected.
-    pub away: Vec<String>,
-}
-
-impl Unsent {
-    pub fn is_empty(&self) -> bool {
-        self.files == 0 && self.changes == 0
-    }
-}
 
 impl Shared {
     pub(crate) fn unsent(&self) -> Unsent {

@@ -1,5 +1,5 @@
-//! A mounted file system: how it is put together, and [`FileSystem`] in terms of the rooms beside
-//! this file.
+//! A mounted file system: how it is put together, and what doors see of it (`tieline_files`) in
+//! terms of the rooms beside this file.
 
 use crate::above::Above;
 use crate::bulk::Bulk;
@@ -17,9 +17,9 @@ use crate::shared::{Shared, lock};
 use crate::spooling::Spooled;
 use crate::unsynced::UnsyncedFiles;
 use crate::{
-    Access, Allocation, At, AttributeChange, Belief, CacheListener, CopyEnd, FileSystem, Found,
-    FsSpace, HandleId, Known, LayoutInForce, Listed, LockFound, LockWish, NewFile, NewNode,
-    Offline, OpenFile, Opened, Parts, Result, SeekTarget, Settings, Unsent, Writing,
+    Access, Allocation, At, AttributeChange, Belief, CacheListener, CopyEnd, Found, FsSpace,
+    HandleId, Known, Listed, LockFound, LockWish, NewFile, NewNode, Offline, OpenFile, Opened,
+    Parts, Result, SeekTarget, Settings, Writing,
 };
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,16 +28,15 @@ use std::time::Duration;
 use tieline_believed::Cache;
 use tieline_believed::places::Places;
 use tieline_bytes::{Chunks, Metadata, Near, PoorOsts, Room};
-use tieline_format::map::FederationMap;
+use tieline_files::{CoherentCache, Resume, Unsent};
 use tieline_keep::{Keep, Record};
 use tieline_owed::cause::Cause;
 use tieline_owed::records::{self, Left};
 use tieline_servers::{Greeting, Records, Servers};
-use tieline_types::{Caller, ClientId, FileId, LockKind, Mode, Name, XattrName};
+use tieline_types::{
+    Caller, ClientId, FileId, LockKind, Mode, Name, RenameMode, XattrMode, XattrName,
+};
 use tieline_wire::PeerRole;
-use tieline_wire::federation::MapEdit;
-use tieline_wire::ledger::ListDeletedReply;
-use tieline_wire::meta::{ExtentPage, LayoutChange, OstUsage, RenameMode, XattrMode};
 use tokio::sync::{Semaphore, watch};
 
 /// A mounted file system.
@@ -133,6 +132,12 @@ impl Volume {
         self.shared.is_read_only.swap(is_read_only, Ordering::Relaxed) != is_read_only
     }
 
+    /// Commits everything dirty, gives all leases back, ends the sessions. Waits at most
+    /// `patience`, and for nobody who is owed nothing. Doors cannot: others use it, too.
+    pub async fn close(&self, patience: Duration) {
+        self.shared.close(patience).await;
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -186,7 +191,7 @@ fn chunks(
 }
 
 #[async_trait::async_trait]
-impl FileSystem for Volume {
+impl tieline_files::Files for Volume {
     fn root(&self) -> FileId {
         self.shared.root
     }
@@ -222,12 +227,6 @@ impl FileSystem for Volume {
     ) -> Result<Known> {
         let known = self.shared.set_attributes(caller, id, handle, change).await?;
         Ok(self.shared.told(known).await)
-    }
-
-    fn openers(&self, id: FileId, handle: Option<HandleId>) -> Vec<Caller> {
-        // Mostly it is asked after files that nobody has open.
-        let known = self.shared.file_known(id);
-        known.map_or_else(Vec::new, |_| self.shared.handles.openers(id, handle))
     }
 
     async fn create(&self, caller: &Caller, at: At<'_>, new: NewFile) -> Result<(Known, Opened)> {
@@ -412,58 +411,12 @@ impl FileSystem for Volume {
         self.shared.statfs(id).await
     }
 
-    async fn layout(&self, caller: &Caller, id: FileId) -> Result<LayoutInForce> {
-        self.shared.layout(caller, id).await
-    }
-
-    async fn set_layout(
-        &self,
-        caller: &Caller,
-        id: FileId,
-        change: Option<LayoutChange>,
-    ) -> Result<()> {
-        self.shared.set_layout(caller, id, change).await
-    }
-
-    async fn extents(&self, caller: &Caller, id: FileId, offset: u64) -> Result<ExtentPage> {
-        self.shared.extents(caller, id, offset).await
-    }
-
     async fn adler32(&self, caller: &Caller, id: FileId) -> Result<u32> {
         self.shared.adler32(caller, id).await
     }
+}
 
-    async fn usage(&self) -> Result<Vec<OstUsage>> {
-        Ok(self.shared.usage().await?.osts)
-    }
-
-    fn map(&self) -> Arc<FederationMap> {
-        Arc::new(self.shared.servers.map.current().map.clone())
-    }
-
-    async fn edit_map(&self, caller: &Caller, edit: MapEdit) -> Result<()> {
-        self.shared.edit_map(caller, edit).await
-    }
-
-    async fn deleted(
-        &self,
-        caller: &Caller,
-        directory: FileId,
-        after: Option<FileId>,
-    ) -> Result<ListDeletedReply> {
-        self.shared.deleted(caller, directory, after).await
-    }
-
-    async fn undelete(
-        &self,
-        caller: &Caller,
-        id: FileId,
-        from: FileId,
-        to: At<'_>,
-    ) -> Result<Known> {
-        self.shared.undelete(caller, id, (from, None), to).await
-    }
-
+impl CoherentCache for Volume {
     fn listen(&self, listener: Arc<dyn CacheListener>) {
         *lock(&self.shared.listener) = Some(listener);
     }
@@ -472,6 +425,14 @@ impl FileSystem for Volume {
         self.shared.cache.settle(belief, write);
     }
 
+    fn openers(&self, id: FileId, handle: Option<HandleId>) -> Vec<Caller> {
+        // Mostly it is asked after files that nobody has open.
+        let known = self.shared.file_known(id);
+        known.map_or_else(Vec::new, |_| self.shared.handles.openers(id, handle))
+    }
+}
+
+impl Resume for Volume {
     fn cause(&self, number: u64, is_resent: bool) -> Option<Arc<Cause>> {
         self.shared.cause(number, is_resent)
     }
@@ -482,9 +443,5 @@ impl FileSystem for Volume {
 
     fn unsent(&self) -> Unsent {
         self.shared.unsent()
-    }
-
-    async fn close(&self, patience: Duration) {
-        self.shared.close(patience).await;
     }
 }

@@ -16,19 +16,20 @@
 use crate::read_mode::{READ_MODE, check_read_mode};
 use crate::shared::Shared;
 use crate::told::Told;
-use crate::{AttributeChange, Error, LayoutInForce, Result, cause, pins};
+use crate::{AttributeChange, Error, LayoutInForce, Result, pins};
 use std::sync::Arc;
 use tieline_believed::access;
 use tieline_believed::tables::XattrsKnown;
 use tieline_believed::{Reply, Under};
+use tieline_owed::cause;
 use tieline_types::acl::{ACCESS_NAME, AccessList, DEFAULT_NAME};
 use tieline_types::rules::Rights;
 use tieline_types::{
-    Attributes, Caller, ErrorKind, FileId, FileKind, Mode, StripeCount, XattrName,
+    Attributes, Caller, ErrorKind, FileId, FileKind, Mode, StripeCount, XattrMode, XattrName,
 };
 use tieline_wire::Op;
 use tieline_wire::meta::{
-    AttributesReply, GetXattr, ListXattrs, ListXattrsReply, RemoveXattr, SetXattr, Xattr, XattrMode,
+    AttributesReply, GetXattr, ListXattrs, ListXattrsReply, RemoveXattr, SetXattr, Xattr,
 };
 
 const ADLER32: &[u8] = b"user.tieline.adler32";

@@ -12,7 +12,7 @@ use tieline_kv::{MemoryStore, Store};
 use tieline_types::background::Change;
 use tieline_types::{
     Attributes, Caller, ChunkRef, ClientId, Content, ErrorKind, Extent, FileId, FlavorRules, Gid,
-    Grant, GrantedId, LostLock, MdtIndex, Mode, Name, ObjectName, OstIndex, OstPlace,
+    Grant, GrantedId, LostLock, MdtIndex, Mode, Name, ObjectName, OstIndex, OstPlace, RenameMode,
     RequestNumber, SessionId, SetTime, Uid, Version,
 };
 use tieline_wire::data::OstState;

@@ -1,15 +1,16 @@
 //! What a request is answered with, before it is written.
 //!
 //! An answer that the kernel will cache carries the [`Belief`] it rests on: how long it may be
-//! believed is decided when it is written, inside `FileSystem::settle`, so that no recall can pass
-//! it. An answer that the kernel does not take (the mount is gone) is undone: [`Undo`] says how.
+//! believed is decided when it is written, inside `CoherentCache::settle`, so that no recall
+//! can pass it. An answer that the kernel does not take (the mount is gone) is undone: [`Undo`] says how.
 
 use crate::abi::outgoing::{self, Validity, Writer};
 use crate::nodes::Nodes;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tieline_client::{Belief, HandleId};
+use tieline_files::Belief;
+use tieline_types::HandleId;
 use tieline_types::{Attributes, FileId};
 
 /// Writes the body, given how long it may be believed.

@@ -4,13 +4,14 @@ use crate::abi::bits::{get, set};
 use crate::abi::incoming::{GetattrIn, Header, Reader, SetattrIn};
 use crate::abi::opcode::Opcode;
 use crate::errno::Refusal;
+use crate::mountable::Mountable;
 use crate::people::{self, Asking, People, Unknown};
 use crate::session::Session;
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tieline_client::{FileSystem, HandleId};
+use tieline_types::HandleId;
 use tieline_types::{Attributes, Caller, FileId};
 
 /// Must it be known who asks?
@@ -70,7 +71,7 @@ impl Call {
         Self { session, header, opcode, body, groups, is_by_memory, is_unknown, known, doubt }
     }
 
-    pub fn fs(&self) -> &dyn FileSystem {
+    pub fn fs(&self) -> &dyn Mountable {
         self.session.fs.as_ref()
     }
 
@@ -166,7 +167,7 @@ impl Call {
 
     fn refuse(&self, Unknown { kind, why }: Unknown) -> Refusal {
         self.is_unknown.store(true, Ordering::Relaxed);
-        tieline_client::Error::local(kind, why).into()
+        tieline_files::Error::local(kind, why).into()
     }
 
     /// As whom the caller is served, for people; nothing where everybody is whom he states.
@@ -174,7 +175,7 @@ impl Call {
         let Some(people) = &self.session.people else { return Err(Errno::NODATA.into()) };
         let asking = Asking { process: self.header.pid, stated: self.stated() };
         let told = people.described(asking).await;
-        told.map_err(|Unknown { kind, why }| tieline_client::Error::local(kind, why).into())
+        told.map_err(|Unknown { kind, why }| tieline_files::Error::local(kind, why).into())
     }
 
     /// Who opened the handle that the request names. What it gives, it gives whoever has it: its

@@ -16,7 +16,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tieline_client::HandleId;
+use tieline_types::HandleId;
 use tokio::time::Instant;
 
 /// Far longer than a kernel takes to ask once more.

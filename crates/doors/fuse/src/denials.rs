@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tieline_client::Error;
+use tieline_files::Error;
 use tieline_types::FileId;
 use tokio::time::Instant;
 

@@ -10,7 +10,7 @@ use tieline_types::{ErrorKind, NameError};
 pub struct Refusal {
     pub errno: Errno,
     /// Of a call that failed below.
-    pub cause: Option<tieline_client::Error>,
+    pub cause: Option<tieline_files::Error>,
 }
 
 impl Refusal {
@@ -38,8 +38,8 @@ impl From<NameError> for Refusal {
     }
 }
 
-impl From<tieline_client::Error> for Refusal {
-    fn from(error: tieline_client::Error) -> Self {
+impl From<tieline_files::Error> for Refusal {
+    fn from(error: tieline_files::Error) -> Self {
         Self { errno: from_kind(error.kind()), cause: Some(error) }
     }
 }

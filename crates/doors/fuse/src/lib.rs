@@ -1,8 +1,8 @@
 //! The FUSE door: our own session over /dev/fuse.
 //!
-//! It serves any `tieline_client::FileSystem` to the kernel, and translates only: requests to
-//! calls, answers to replies, error kinds to errnos, invalidations to notifications. It knows no
-//! MDS, no OSS and no store.
+//! It serves any [`Mountable`] files to the kernel, and translates only: requests to calls,
+//! answers to replies, error kinds to errnos, invalidations to notifications. It knows no MDS, no
+//! OSS and no store.
 //!
 //! * [`abi`]: what the bytes mean. * [`init`]: what is negotiated. * [`attach`]: how a mount is
 //!   made and taken away.
@@ -34,6 +34,7 @@ mod errno;
 mod init;
 mod kernel;
 mod mount;
+mod mountable;
 mod moves;
 mod nodes;
 mod notify;
@@ -57,6 +58,7 @@ mod watch;
 pub use attach::AttachError;
 pub use denials::NAME as DENIALS;
 pub use mount::{Error, Mount, MountOptions, Unmounted};
+pub use mountable::Mountable;
 pub use people::{Asking, People, UID_UNSAID, Unknown, WHO};
 pub use scout::{Start, serve as serve_scout};
 pub use taken::{Beginning, Give, HandOver, Taken};

@@ -13,6 +13,7 @@ use crate::attach::{self, AttachError, Attachment, DeviceNumber, Flags};
 use crate::buffer::{self, Pool};
 use crate::init::{Features, Offer, REQUEST_BYTES_MAX, TooOld};
 use crate::kernel::{Forget, Kernel};
+use crate::mountable::Mountable;
 use crate::moves::Moves;
 use crate::nodes::Nodes;
 use crate::notify::Notifier;
@@ -27,7 +28,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_client::{CacheListener, FileSystem, Invalidation};
+use tieline_files::{CacheListener, Invalidation};
 use tieline_keep::Keep;
 use tieline_types::ByteSize;
 use tokio::runtime::Handle;
@@ -157,7 +158,7 @@ pub struct Mount {
 impl Mount {
     /// Mounts `fs`. Its calls run on `runtime`, and at first on this mount's own threads.
     pub fn start(
-        fs: Arc<dyn FileSystem>,
+        fs: Arc<dyn Mountable>,
         options: &MountOptions,
         runtime: Handle,
     ) -> Result<Self, Error> {
@@ -166,7 +167,7 @@ impl Mount {
 
     /// The same, for a process that is held: what holds it gets the mount, or gave it.
     pub fn start_as(
-        fs: Arc<dyn FileSystem>,
+        fs: Arc<dyn Mountable>,
         options: &MountOptions,
         runtime: Handle,
         beginning: Beginning,
@@ -190,7 +191,7 @@ impl Mount {
     }
 
     fn attached(
-        fs: Arc<dyn FileSystem>,
+        fs: Arc<dyn Mountable>,
         options: &MountOptions,
         runtime: Handle,
         buffers: Arc<Pool>,
@@ -217,7 +218,7 @@ impl Mount {
 
     fn serve(
         &self,
-        (fs, runtime): (Arc<dyn FileSystem>, Handle),
+        (fs, runtime): (Arc<dyn Mountable>, Handle),
         kernel: Kernel,
         buffers: Arc<Pool>,
         (keep, left): (Keep, Vec<Left>),

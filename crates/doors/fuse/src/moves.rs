@@ -12,13 +12,13 @@
 //! [`NAMES_MAX`] names are remembered, and of a directory only until the last of [`PAUSES`].
 
 use crate::kernel::{Forget, Kernel};
+use crate::mountable::Mountable;
 use crate::places::Place;
 use crate::scout::{Scout, Start};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use tieline_client::FileSystem;
 use tieline_types::{Caller, ErrorKind, FileId, Name};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -46,7 +46,7 @@ const NAMES_MAX: usize = 4096;
 
 pub struct Moves {
     kernel: Arc<Kernel>,
-    fs: Weak<dyn FileSystem>,
+    fs: Weak<dyn Mountable>,
     runtime: Handle,
     mountpoint: PathBuf,
     start: Option<Start>,
@@ -83,7 +83,7 @@ enum Due {
 
 impl Moves {
     pub fn start(
-        (kernel, fs): (Arc<Kernel>, &Arc<dyn FileSystem>),
+        (kernel, fs): (Arc<Kernel>, &Arc<dyn Mountable>),
         runtime: Handle,
         mountpoint: PathBuf,
         start: Option<Start>,
@@ -210,9 +210,9 @@ impl Moves {
         &self,
         caller: &Caller,
         directory: FileId,
-    ) -> Option<Result<Vec<Name>, tieline_client::Error>> {
+    ) -> Option<Result<Vec<Name>, tieline_files::Error>> {
         let fs = self.fs.upgrade()?;
-        let late = |_| tieline_client::Error::local(ErrorKind::Timeout, "no answer in time");
+        let late = |_| tieline_files::Error::local(ErrorKind::Timeout, "no answer in time");
         let asked = async { tokio::time::timeout(PATIENCE, fs.way_to(caller, directory)).await };
         Some(self.runtime.block_on(asked).map_err(late).and_then(|told| told))
     }

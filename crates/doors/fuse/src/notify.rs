@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tieline_client::{CacheListener, Invalidation};
+use tieline_files::{CacheListener, Invalidation};
 use tieline_types::{FileId, Name};
 use tokio::time::Instant;
 

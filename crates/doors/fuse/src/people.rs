@@ -27,8 +27,8 @@ pub struct Unknown {
     pub why: String,
 }
 
-impl From<tieline_client::Error> for Unknown {
-    fn from(error: tieline_client::Error) -> Self {
+impl From<tieline_files::Error> for Unknown {
+    fn from(error: tieline_files::Error) -> Self {
         Self { kind: error.kind(), why: error.to_string() }
     }
 }

@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use std::io::IoSlice;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use tieline_client::cause::Cause;
 use tieline_keep::Kept;
+use tieline_owed::cause::Cause;
 
 /// The kernel takes 1024 pieces at once; one is the header.
 const PIECES_MAX: usize = 1000;

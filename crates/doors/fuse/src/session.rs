@@ -18,6 +18,7 @@ use crate::buffer::{Buffer, Pool};
 use crate::call::Call;
 use crate::denials::Denials;
 use crate::kernel::Kernel;
+use crate::mountable::Mountable;
 use crate::moves::Moves;
 use crate::pending::Pending;
 use crate::people::People;
@@ -31,8 +32,8 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use tieline_client::{FileSystem, cause};
 use tieline_keep::Kept;
+use tieline_owed::cause;
 use tieline_telemetry::metrics::METRICS;
 use tokio::runtime::Handle;
 
@@ -45,7 +46,7 @@ const NO_THREAD: usize = usize::MAX - 1;
 
 /// A mount, as its threads and tasks see it.
 pub struct Session {
-    pub fs: Arc<dyn FileSystem>,
+    pub fs: Arc<dyn Mountable>,
     pub runtime: Handle,
     pub kernel: Arc<Kernel>,
     pub moves: Arc<Moves>,
@@ -60,7 +61,7 @@ pub struct Session {
 
 impl Session {
     pub fn new(
-        fs: Arc<dyn FileSystem>,
+        fs: Arc<dyn Mountable>,
         runtime: Handle,
         (kernel, moves): (Arc<Kernel>, Arc<Moves>),
         (buffers, requests): (Arc<Pool>, Requests),

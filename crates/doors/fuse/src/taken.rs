@@ -3,7 +3,7 @@
 //! The descriptors were kept by a holder, so that the kernel's connection never ended. The kernel
 //! is told to give again what was read and not answered: such requests come with a mark in their
 //! number, and perhaps were carried out already, which is for the client to know
-//! (`FileSystem::cause`).
+//! (`Resume::cause`).
 //!
 //! A kernel before 7.40 does not do that. There the process itself keeps each request in the
 //! holder's memory until it is answered ([`crate::requests`]).

@@ -17,7 +17,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tieline_auth::MapVerifier;
-use tieline_client::Unsent;
+use tieline_files::Unsent;
 use tieline_machine::process::ProcessId;
 use tieline_machine::table;
 use tieline_types::{ByteSize, FsName};

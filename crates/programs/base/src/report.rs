@@ -46,7 +46,7 @@ pub fn failed(error: &anyhow::Error) -> i32 {
 /// The kind of the failure, if a server or the client room named it.
 pub fn kind(error: &anyhow::Error) -> Option<ErrorKind> {
     error.chain().find_map(|cause| {
-        let of_client = cause.downcast_ref::<tieline_client::Error>().map(|error| error.kind());
+        let of_client = cause.downcast_ref::<tieline_files::Error>().map(|error| error.kind());
         of_client.or_else(|| cause.downcast_ref::<CallError>().map(CallError::kind))
     })
 }
@@ -54,8 +54,8 @@ pub fn kind(error: &anyhow::Error) -> Option<ErrorKind> {
 /// Why there is no proof between us and a server, if it is that. It says itself what to do.
 pub fn unproven(error: &anyhow::Error) -> Option<&Refusal> {
     error.chain().find_map(|cause| {
-        let call = match cause.downcast_ref::<tieline_client::Error>() {
-            Some(tieline_client::Error::Call(call)) => Some(call),
+        let call = match cause.downcast_ref::<tieline_files::Error>() {
+            Some(tieline_files::Error::Call(call)) => Some(call),
             _ => cause.downcast_ref::<CallError>(),
         };
         match call {
@@ -118,7 +118,7 @@ mod tests {
             },
         };
         let first = anyhow::Error::new(told()).context("cannot fetch the map");
-        let later = anyhow::Error::new(tieline_client::Error::from(told())).context("cannot look");
+        let later = anyhow::Error::new(tieline_files::Error::from(told())).context("cannot look");
         for error in [first, later] {
             assert_eq!(unproven(&error).map(|source| &source.detail), Some(&detail));
             let line = chain(error.as_ref());

@@ -20,8 +20,8 @@ use tieline_auth::{MapCell, MapVerifier};
 use tieline_base::registry::{CachesAt, scope};
 use tieline_base::report::Usage;
 use tieline_blob::{DirectReader, Identity};
+use tieline_bytes::{DirectAccess, Near, NodeCache, SiteCache, SiteClaim, SiteLook};
 use tieline_cache::{Known, LocalStorage, Looked, NodeSettings, SiteSettings, Storage};
-use tieline_client::{DirectAccess, Near, NodeCache, SiteCache, SiteClaim, SiteLook};
 use tieline_format::map::FederationMap;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{

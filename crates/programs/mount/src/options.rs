@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tieline_base::proving::{Proving, flavor_check, service_check};
 use tieline_base::report::Usage;
-use tieline_client::{Offline, ReadMode};
+use tieline_client::Offline;
+use tieline_foresight::mode::ReadMode;
 use tieline_types::{ByteSize, Span};
 use tieline_world::Congestion;
 

@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use tieline_client::spool::{Base, Claim, Lost, Spool};
+use tieline_owed::spool::{Base, Claim, Lost, Spool};
 use tieline_types::{Attributes, ByteSize, FileId};
 
 /// Enough for what a mount holds at most, and for a while.

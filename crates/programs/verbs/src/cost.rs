@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tieline_base::registry;
 use tieline_base::show;
+use tieline_bytes::PathCost;
 use tieline_cache::survey::Survey;
-use tieline_client::PathCost;
 use tieline_types::{
     Attributes, ChunkRef, Content, Extent, FileId, FileKind, OstIndex, OstPlace, Span,
 };

@@ -33,7 +33,7 @@ use std::time::Duration;
 use tieline_auth::gss::{default_cache, standing};
 use tieline_base::location::Location;
 use tieline_base::report;
-use tieline_client::Access;
+use tieline_files::Access;
 use tieline_machine::users::own_caller;
 use tieline_mount::idmap::{Idmap, Means, table_of};
 use tieline_mount::tickets::reading;
@@ -268,7 +268,7 @@ fn unanswered(shell: &Shell, mdt: MdtIndex) -> String {
 async fn within<T>(
     shell: &Shell,
     mdt: MdtIndex,
-    asked: impl Future<Output = Result<T, tieline_client::Error>>,
+    asked: impl Future<Output = Result<T, tieline_files::Error>>,
 ) -> Result<T, String> {
     match timeout(PATIENCE, asked).await {
         Ok(told) => told.map_err(|error| report::chain(&error)),

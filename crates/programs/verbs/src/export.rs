@@ -29,9 +29,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tieline_base::location::Location;
 use tieline_blob::file_path;
-use tieline_client::{Access, HandleId, SeekTarget};
+use tieline_files::{Access, SeekTarget};
 use tieline_machine::beneath::{Directory, Held, taken};
 use tieline_machine::descriptors;
+use tieline_types::HandleId;
 use tieline_types::acl::{ACCESS_NAME, DEFAULT_NAME, group_alone};
 use tieline_types::{Attributes, Content, ErrorKind, FileId, FileKind, ObjectName, OstIndex, Time};
 

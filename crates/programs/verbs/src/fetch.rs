@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tieline_base::location::Location;
-use tieline_client::Access;
+use tieline_files::Access;
 use tieline_machine::beneath::{Directory, taken};
 use tieline_machine::descriptors;
 use tieline_types::{Attributes, FileKind};

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tieline_base::location::Location;
 use tieline_blob::{nanoseconds, object_path};
 use tieline_client::adopt::{ADOPTED_AT_ONCE, Source};
-use tieline_client::{Access, At, AttributeChange, NewFile};
+use tieline_files::{Access, At, AttributeChange, NewFile};
 use tieline_types::{
     Attributes, Content, Extent, FileId, FileKind, Mode, Name, ObjectName, OstIndex, Place,
     SetTime, Shown,

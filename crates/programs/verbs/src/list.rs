@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use tieline_base::location::Location;
 use tieline_base::show;
-use tieline_client::Listed;
+use tieline_files::Listed;
 use tieline_types::{Attributes, ErrorKind, FileId, FileKind};
 
 /// Entries that are asked for at once.

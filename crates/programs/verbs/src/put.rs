@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tieline_base::location::Location;
 use tieline_base::report;
-use tieline_client::{Access, At, NewFile};
+use tieline_files::{Access, At, NewFile};
 use tieline_machine::beneath::{Directory, Held};
 use tieline_machine::descriptors;
 use tieline_types::{ErrorKind, FileId, Mode, Name, Retry};
@@ -159,7 +159,7 @@ async fn put_file(
 async fn pour(
     shell: &Shell,
     file: &mut File,
-    handle: tieline_client::HandleId,
+    handle: tieline_types::HandleId,
     progress: &mut Progress,
 ) -> anyhow::Result<()> {
     let mut offset = 0;

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use std::ffi::OsString;
 use tieline_base::location::Location;
 use tieline_base::report::Usage;
-use tieline_client::NewNode;
+use tieline_files::NewNode;
 use tieline_types::{ByteSize, FileKind, Layout, Mode, OstIndex, PoolName, StripeCount};
 use tieline_wire::meta::{LayoutChange, PoolChoice};
 
@@ -93,7 +93,7 @@ async fn set(
 
 async fn create(shell: &Shell, location: &Location) -> anyhow::Result<tieline_types::FileId> {
     let (parent, name) = shell.resolve_parent(&location.path).await?;
-    let at = tieline_client::At { parent: parent.id, name: &name };
+    let at = tieline_files::At { parent: parent.id, name: &name };
     let umask = Mode::new(tieline_machine::process::umask());
     let node = NewNode { kind: FileKind::Regular, mode: Mode::new(0o666), umask, device: 0 };
     Ok(shell.files.make_node(&shell.caller, at, node).await?.attributes.id)

@@ -18,7 +18,9 @@ use tieline_base::contact::Contact;
 use tieline_base::dialing::real_world;
 use tieline_base::keys::key_open;
 use tieline_base::location::Location;
-use tieline_client::{Error, FileSystem, Near, Parts, Settings, Volume};
+use tieline_bytes::Near;
+use tieline_client::{Operator, Parts, Settings, Volume};
+use tieline_files::Error;
 use tieline_machine::users::own_caller;
 use tieline_types::{Attributes, Caller, FileId, FileKind, MdtIndex, Name, Shown};
 
@@ -34,7 +36,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A session with a federation, for one command.
 pub struct Shell {
-    pub files: Arc<dyn FileSystem>,
+    pub files: Arc<dyn Operator>,
     /// The same, for what only operators ask.
     pub volume: Arc<Volume>,
     pub caller: Caller,
@@ -87,7 +89,7 @@ fn closed(shell: &Shell) -> Boxed<'_, ()> {
         if !parting::closes() {
             parting::wait_for_end().await;
         }
-        shell.files.close(CLOSE_PATIENCE).await;
+        shell.volume.close(CLOSE_PATIENCE).await;
     })
 }
 

@@ -21,9 +21,10 @@ use tieline_base::proving::Proving;
 use tieline_base::registry;
 use tieline_base::report::{self, Usage};
 use tieline_base::source::Source;
-use tieline_client::{Access, HandleId, Writing};
+use tieline_files::{Access, Writing};
 use tieline_mount::spool::entry::{self, Entry, Manifest};
 use tieline_mount::spool::{self as store, default_place};
+use tieline_types::HandleId;
 use tieline_types::{Attributes, ByteSize, Content, ErrorKind, FileKind};
 
 /// Bytes that are written at once.

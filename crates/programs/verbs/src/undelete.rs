@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::time::Duration;
 use tieline_base::location::Location;
 use tieline_base::show;
-use tieline_client::At;
+use tieline_files::At;
 use tieline_types::{ByteSize, ErrorKind, FileId, FileKind, Name, Shown, Span, Time};
 use tieline_wire::ledger::DeletedFile;
 
@@ -201,7 +201,7 @@ async fn undelete(
     file: &DeletedFile,
     from: FileId,
     to: At<'_>,
-) -> tieline_client::Result<tieline_client::Known> {
+) -> tieline_files::Result<tieline_files::Known> {
     match file.is_lost {
         Some(true) => {
             let lost = (from, &file.name);

@@ -18,6 +18,7 @@
 //! * [`digest`]: digests, by which algorithm and of which bytes.
 //! * [`error`]: the closed, numbered list of what can go wrong.
 //! * [`quota`]: whose use is counted, and how much they may use.
+//! * [`replacing`]: how a change treats what is there already.
 //! * [`rules`]: who may do what, and what new files inherit.
 //! * [`scope`]: what somebody who acts for another may do, and where.
 //! * [`shown`]: names and paths as people see them.
@@ -39,6 +40,7 @@ pub mod locks;
 pub mod names;
 pub mod patchwork;
 pub mod quota;
+pub mod replacing;
 pub mod rules;
 pub mod scope;
 pub mod shown;
@@ -62,6 +64,7 @@ pub use layout::{Layout, StripeCount};
 pub use locks::{LockKind, LockMode, LockRange, LockWish, LostLock};
 pub use names::{FsName, Name, NameError, PoolName, RepositoryName, SiteName, XattrName};
 pub use patchwork::Patchwork;
+pub use replacing::{RenameMode, XattrMode};
 pub use scope::{Allowed, Doing, Scope};
 pub use shown::Shown;
 pub use units::{ByteSize, Span};

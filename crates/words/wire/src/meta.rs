@@ -8,7 +8,8 @@ use crate::capability::CapabilityGrant;
 use minicbor::{Decode, Encode};
 use tieline_types::{
     Attributes, Caller, Digest, Extent, FileId, FileKind, Gid, GrantedId, Layout, MdtIndex, Mode,
-    Name, OstIndex, PoolName, SetTime, SiteName, Time, Uid, Version, XattrName,
+    Name, OstIndex, PoolName, RenameMode, SetTime, SiteName, Time, Uid, Version, XattrMode,
+    XattrName,
 };
 
 /// How long what a reply says may be believed.
@@ -420,36 +421,6 @@ pub struct RemoveDirectory {
     pub name: Name,
 }
 
-/// How a rename treats a target that is there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
-#[cbor(index_only)]
-pub enum RenameMode {
-    #[n(1)]
-    Replace,
-    #[n(2)]
-    NoReplace,
-    #[n(3)]
-    Exchange,
-    /// As `Replace`, and the old name then leads to a whiteout: a device of characters 0/0, by
-    /// which an overlay says that there is nothing.
-    #[n(4)]
-    ReplaceLeaving,
-    /// As `NoReplace`, and leaves a whiteout.
-    #[n(5)]
-    NoReplaceLeaving,
-}
-
-impl RenameMode {
-    pub fn leaves_whiteout(self) -> bool {
-        matches!(self, Self::ReplaceLeaving | Self::NoReplaceLeaving)
-    }
-
-    /// May what has the new name go?
-    pub fn replaces(self) -> bool {
-        matches!(self, Self::Replace | Self::ReplaceLeaving)
-    }
-}
-
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Rename {
     #[n(0)]
@@ -526,18 +497,6 @@ pub struct Xattr {
     #[n(1)]
     #[cbor(with = "minicbor::bytes")]
     pub value: Vec<u8>,
-}
-
-/// How setting an attribute treats one that is there (`XATTR_CREATE`, `XATTR_REPLACE`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
-#[cbor(index_only)]
-pub enum XattrMode {
-    #[n(1)]
-    Either,
-    #[n(2)]
-    Create,
-    #[n(3)]
-    Replace,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

@@ -11,8 +11,8 @@ use crate::{At, Error, Result};
 use std::sync::Arc;
 use tieline_believed::{Stamp, Tables, Under};
 use tieline_owed::{cause, records};
-use tieline_types::{Attributes, Caller, ErrorKind, FileId};
-use tieline_wire::meta::{ChangeReply, RemoveDirectory, Rename, RenameMode, Unlink};
+use tieline_types::{Attributes, Caller, ErrorKind, FileId, RenameMode};
+use tieline_wire::meta::{ChangeReply, RemoveDirectory, Rename, Unlink};
 use tieline_wire::{Call, Op, Request};
 
 impl Shared {

@@ -1,8 +1,9 @@
 //! Bytes: chunks on their way, failures of OSTs, sync, reads that are checked.
 
 use super::fake::{Fake, ROOT};
+use super::*;
+use crate::handles::{access_of, bits_of};
 use crate::shared::lock;
-use crate::*;
 use tieline_types::{Content, ErrorKind, Grant};
 use tieline_wire::Op;
 
@@ -743,7 +744,7 @@ async fn reading_is_noted_unless_it_was_opened_not_to_be() {
     let id = fake.lock().add(ROOT, &"f".parse().unwrap(), FileKind::Regular);
     let noted = Access { read: true, ..Access::default() };
     let unnoted = Access { unnoted: true, ..noted };
-    assert_eq!(Access::from_bits(unnoted.to_bits()), unnoted);
+    assert_eq!(access_of(bits_of(unnoted)), unnoted);
     for (access, is_read_only, count) in [(unnoted, false, 0), (noted, true, 0), (noted, false, 1)]
     {
         volume.set_read_only(is_read_only);

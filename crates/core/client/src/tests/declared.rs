@@ -1,7 +1,7 @@
 //! What others see of files that are open to be written here.
 
 use super::fake::{Fake, ROOT};
-use crate::*;
+use super::*;
 use tieline_wire::Op;
 
 const BOTH: Access =

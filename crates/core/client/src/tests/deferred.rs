@@ -1,12 +1,11 @@
 //! Closes that do not wait: of files with chunks, in directories that are held alone.
 
 use super::fake::{Fake, LEASE, ROOT};
-use crate::*;
+use super::*;
 use std::collections::BTreeSet;
 use tieline_types::acl::{ACCESS_NAME, DEFAULT_NAME};
-use tieline_types::{ErrorKind, OstIndex, SetTime, Time, XattrName};
+use tieline_types::{ErrorKind, OstIndex, SetTime, Time, XattrMode, XattrName};
 use tieline_wire::Op;
-use tieline_wire::meta::XattrMode;
 use tokio::time::Instant;
 
 const FAR: Duration = Duration::from_millis(50);

@@ -5,8 +5,8 @@
 //! all that he reads from then on.
 
 use super::fake::{Dice, Fake, ROOT};
+use super::*;
 use crate::shared::lock;
-use crate::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;

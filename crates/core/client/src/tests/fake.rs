@@ -13,12 +13,13 @@ mod trees;
 
 use self::channel::{FakeDialer, done};
 pub use self::dice::Dice;
-use crate::{Near, Parts, Settings, Volume};
+use crate::{Parts, Settings, Volume};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tieline_auth::{MapCell, MapSigner, Rule};
+use tieline_bytes::Near;
 use tieline_format::Record;
 use tieline_format::map::{FederationMap, Junction, Mdt, Ost};
 use tieline_keep::Keep;

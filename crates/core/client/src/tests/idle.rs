@@ -2,7 +2,7 @@
 //! server has, and once it has asked, nothing that none holds.
 
 use super::fake::{Fake, ROOT};
-use crate::*;
+use super::*;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard};
 use tieline_types::ErrorKind;

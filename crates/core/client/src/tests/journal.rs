@@ -1,7 +1,7 @@
 //! What is decided here, and how the MDS comes to know.
 
 use super::fake::{Fake, ROOT};
-use crate::*;
+use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tieline_types::{ErrorKind, Gid, OstIndex, SessionId, SetTime, Time, Uid, Version};

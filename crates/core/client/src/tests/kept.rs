@@ -2,7 +2,7 @@
 
 use super::fake::{Fake, ROOT};
 use super::spool::FakeSpool;
-use crate::*;
+use super::*;
 use rustix::fs::MemfdFlags;
 use std::os::fd::AsFd;
 use tieline_keep::{Keep, Record};

@@ -1,8 +1,8 @@
 //! Leases as a door sees them: recalls, races with answers, listeners.
 
 use super::fake::{Fake, LEASE, ROOT};
+use super::*;
 use crate::shared::lock;
-use crate::*;
 use std::sync::Mutex;
 use tieline_types::{Extent, Version};
 use tieline_wire::Op;

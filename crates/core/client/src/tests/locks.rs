@@ -4,7 +4,7 @@
 
 use super::fake::{Fake, ROOT};
 use super::kept;
-use crate::*;
+use super::*;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_owed::records::{KeptLock, put_locks};

@@ -1,7 +1,7 @@
 //! Random writes, truncations, holes, flushes and reads against a plain vector.
 
 use super::fake::{Fake, ROOT};
-use crate::*;
+use super::*;
 use proptest::prelude::*;
 use tieline_types::ErrorKind;
 

@@ -1,7 +1,7 @@
 //! Names, listings, attributes: what is asked, and what is known.
 
 use super::fake::{Fake, ROOT};
-use crate::*;
+use super::*;
 use tieline_types::{ErrorKind, SetTime};
 use tieline_wire::Op;
 

@@ -1,7 +1,7 @@
 //! Caches that are plugged in: what they have is not fetched, what they spoil is not served.
 
 use super::fake::{Fake, ROOT};
-use crate::*;
+use super::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;

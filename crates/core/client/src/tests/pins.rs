@@ -3,7 +3,7 @@
 
 use super::fake::{Fake, ROOT};
 use super::near::{Memory, pinned_at, read};
-use crate::*;
+use super::*;
 use tieline_types::{Content, Extent};
 use tieline_wire::Op;
 

@@ -1,7 +1,7 @@
 //! Closes are answered before their bytes are stored only where OSTs have granted room.
 
 use super::fake::{Fake, ROOT};
-use crate::*;
+use super::*;
 use tieline_types::{ErrorKind, OstIndex};
 use tieline_wire::Op;
 use tokio::time::Instant;

@@ -1,7 +1,7 @@
 //! Files that several clients write, append to and lock.
 
 use super::fake::{Fake, ROOT, State};
-use crate::*;
+use super::*;
 use std::collections::BTreeSet;
 use std::pin::pin;
 use std::task::{Context, Waker};

@@ -1,8 +1,8 @@
 //! Bytes that were answered for and cannot be stored: for each reason they arrive in the spool.
 
 use super::fake::{Fake, ROOT};
+use super::*;
 use crate::shared::lock;
-use crate::*;
 use std::ops::Range;
 use std::sync::Mutex;
 use tieline_owed::spool::{Base, Claim, Lost, Place, Spool};

@@ -1,7 +1,7 @@
 //! Metadata in bulk: how often a walk waits for a server, and that it is never told what is not so.
 
 use super::fake::{Fake, ROOT};
-use crate::*;
+use super::*;
 use std::collections::BTreeSet;
 use tieline_types::{ChunkRef, Content, Extent, MdtIndex, ObjectName, OstPlace};
 use tieline_wire::Op;

@@ -10,10 +10,12 @@ use tieline_ledger::rebuild::{FoundObject, rebuild};
 use tieline_ledger::restore::{Asked, restore};
 use tieline_ledger::stream::{Frames, verify};
 use tieline_ledger::{Error, Identity};
-use tieline_types::{FileId, Grant, GrantedId, MdtIndex, OstIndex, Time, Version, XattrName};
+use tieline_types::{
+    FileId, Grant, GrantedId, MdtIndex, OstIndex, Time, Version, XattrMode, XattrName,
+};
 use tieline_wire::data::ObjectOwner;
 use tieline_wire::ledger::DumpMdt;
-use tieline_wire::meta::{GetXattr, SetXattr, XattrMode};
+use tieline_wire::meta::{GetXattr, SetXattr};
 
 fn identity() -> Identity {
     Identity { fs: "extenci".parse().unwrap(), mdt: MdtIndex(0) }

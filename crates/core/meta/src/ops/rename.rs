@@ -13,8 +13,8 @@ use crate::names::{self, directory_changed};
 use crate::permission::{self, SEARCH, WRITE};
 use crate::view::View;
 use tieline_format::mdt::{Entry, Inode, NameOf, key};
-use tieline_types::{FileId, FileKind, Name};
-use tieline_wire::meta::{ChangeReply, Rename, RenameMode};
+use tieline_types::{FileId, FileKind, Name, RenameMode};
+use tieline_wire::meta::{ChangeReply, Rename};
 
 /// One end of the move: a directory, a name in it, and what has that name.
 struct End {

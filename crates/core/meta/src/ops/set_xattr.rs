@@ -6,7 +6,8 @@ use super::{XATTR_VALUE_MAX, access_lists, lease};
 use crate::error::{Error, Result};
 use crate::view::{View, unit_of};
 use tieline_format::mdt::{XattrValue, key};
-use tieline_wire::meta::{AttributesReply, SetXattr, XattrMode};
+use tieline_types::XattrMode;
+use tieline_wire::meta::{AttributesReply, SetXattr};
 
 pub async fn run(view: &mut View<'_>, request: &SetXattr) -> Result<AttributesReply> {
     let SetXattr { id, ref name, ref value, mode } = *request;

@@ -11,7 +11,8 @@ use crate::people::learned;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_client::{AttributeChange, HandleId, Known};
+use tieline_files::{AttributeChange, Known};
+use tieline_types::HandleId;
 use tieline_types::{Gid, Mode, SetTime, Time, Uid};
 
 /// How long an answer waits for the file's last byte.

@@ -14,7 +14,8 @@ use crate::people;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_client::{Belief, HandleId, Listed};
+use tieline_files::{Belief, Listed};
+use tieline_types::HandleId;
 use tieline_types::{Attributes, FileKind, Name};
 
 /// `.` and `..`.

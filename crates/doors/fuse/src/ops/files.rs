@@ -15,9 +15,8 @@ use crate::cuts::Answered;
 use crate::kernel::Forget;
 use bytes::Bytes;
 use rustix::io::Errno;
-use tieline_client::{
-    Access, Allocation, AllocationMode, At, HandleId, Known, NewFile, Opened, SeekTarget,
-};
+use tieline_files::{Access, Allocation, AllocationMode, At, Known, NewFile, Opened, SeekTarget};
+use tieline_types::HandleId;
 use tieline_types::{FileId, LockKind, Mode, Name};
 
 /// `__FMODE_EXEC` of include/linux/fs.h, which open flags of programs being started carry.

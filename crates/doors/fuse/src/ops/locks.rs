@@ -10,7 +10,7 @@ use crate::abi::outgoing;
 use crate::answer::Answer;
 use crate::call::Call;
 use rustix::io::Errno;
-use tieline_client::{HandleId, LockWish};
+use tieline_types::{HandleId, LockWish};
 use tieline_types::{LockKind, LockMode, LockRange};
 
 pub async fn setlk(call: &Call, waits: bool) -> Outcome {

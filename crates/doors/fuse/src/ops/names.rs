@@ -14,9 +14,8 @@ use crate::places::Place;
 use crate::session::Session;
 use rustix::io::Errno;
 use std::sync::Arc;
-use tieline_client::{At, Belief, Known, NewNode};
-use tieline_types::{Caller, ErrorKind, FileId, FileKind, Mode, Name};
-use tieline_wire::meta::RenameMode;
+use tieline_files::{At, Belief, Known, NewNode};
+use tieline_types::{Caller, ErrorKind, FileId, FileKind, Mode, Name, RenameMode};
 
 fn name(from: &mut Reader<'_>) -> Result<Name, Refusal> {
     Ok(Name::new(from.text()?)?)

@@ -11,7 +11,8 @@ use crate::call::Call;
 use crate::kernel::Forget;
 use rustix::io::Errno;
 use std::sync::Arc;
-use tieline_client::{CopyEnd, HandleId, Writing};
+use tieline_files::{CopyEnd, Writing};
+use tieline_types::HandleId;
 
 pub async fn write(call: &Call) -> Outcome {
     let arguments = WriteIn::read(&mut call.arguments())?;

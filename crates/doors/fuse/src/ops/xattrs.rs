@@ -14,8 +14,7 @@ use crate::denials::NAME;
 use crate::errno::Refusal;
 use crate::people::{WHO, learned};
 use rustix::io::Errno;
-use tieline_types::{Gid, Uid, XattrName};
-use tieline_wire::meta::XattrMode;
+use tieline_types::{Gid, Uid, XattrMode, XattrName};
 
 fn checked(name: &[u8]) -> Result<XattrName, Refusal> {
     // A name space alone is none, as for the file systems in the kernel.

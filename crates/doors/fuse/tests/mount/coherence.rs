@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::Receiver;
-use tieline_client::Invalidation;
+use tieline_files::Invalidation;
 use tieline_types::{FileId, Name};
 
 const ROOT: FileId = FileId(1);

@@ -9,12 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use tieline_client::*;
-use tieline_format::map::FederationMap;
+use tieline_files::*;
+use tieline_owed::cause::Cause;
 use tieline_types::locks::LockSet;
 use tieline_types::*;
-use tieline_wire::federation::MapEdit;
-use tieline_wire::meta::{ExtentPage, LayoutChange, OstUsage, RenameMode, XattrMode};
 use tokio::sync::watch;
 
 pub struct Memory {
@@ -273,7 +271,7 @@ impl State {
 }
 
 #[async_trait::async_trait]
-impl FileSystem for Memory {
+impl Files for Memory {
     fn root(&self) -> FileId {
         self.root
     }
@@ -314,14 +312,6 @@ impl FileSystem for Memory {
             return Err(error(ErrorKind::PermissionDenied));
         }
         self.known(id)
-    }
-
-    fn openers(&self, id: FileId, handle: Option<HandleId>) -> Vec<Caller> {
-        let state = self.lock();
-        let is_meant = |number: &HandleId| handle.is_none_or(|handle| handle == *number);
-        let handles = state.handles.iter();
-        let of_file = handles.filter(|(number, open)| open.id == id && is_meant(number));
-        of_file.map(|(_, open)| open.caller.clone()).collect()
     }
 
     async fn set_attributes(
@@ -682,34 +672,12 @@ impl FileSystem for Memory {
         Ok(FsSpace { bytes_total, bytes_free, inodes_total: 1000, inodes_free: 900 })
     }
 
-    async fn layout(&self, _: &Caller, _: FileId) -> Result<LayoutInForce> {
-        Err(error(ErrorKind::NotSupported))
-    }
-
-    async fn set_layout(&self, _: &Caller, _: FileId, _: Option<LayoutChange>) -> Result<()> {
-        Err(error(ErrorKind::NotSupported))
-    }
-
-    async fn extents(&self, _: &Caller, _: FileId, _: u64) -> Result<ExtentPage> {
-        Err(error(ErrorKind::NotSupported))
-    }
-
     async fn adler32(&self, _: &Caller, _: FileId) -> Result<u32> {
         Err(error(ErrorKind::NotSupported))
     }
+}
 
-    async fn usage(&self) -> Result<Vec<OstUsage>> {
-        Ok(Vec::new())
-    }
-
-    fn map(&self) -> Arc<FederationMap> {
-        panic!("the kernel knows no federation map");
-    }
-
-    async fn edit_map(&self, _: &Caller, _: MapEdit) -> Result<()> {
-        Err(error(ErrorKind::NotSupported))
-    }
-
+impl CoherentCache for Memory {
     fn listen(&self, listener: Arc<dyn CacheListener>) {
         *self.listener.lock().unwrap() = Some(listener);
     }
@@ -721,5 +689,26 @@ impl FileSystem for Memory {
         write(if holds { self.valid } else { Duration::ZERO });
     }
 
-    async fn close(&self, _: Duration) {}
+    fn openers(&self, id: FileId, handle: Option<HandleId>) -> Vec<Caller> {
+        let state = self.lock();
+        let is_meant = |number: &HandleId| handle.is_none_or(|handle| handle == *number);
+        let handles = state.handles.iter();
+        let of_file = handles.filter(|(number, open)| open.id == id && is_meant(number));
+        of_file.map(|(_, open)| open.caller.clone()).collect()
+    }
+}
+
+/// It keeps nothing.
+impl Resume for Memory {
+    fn cause(&self, _: u64, _: bool) -> Option<Arc<Cause>> {
+        None
+    }
+
+    fn open_files(&self) -> Vec<OpenFile> {
+        Vec::new()
+    }
+
+    fn unsent(&self) -> Unsent {
+        Unsent::default()
+    }
 }

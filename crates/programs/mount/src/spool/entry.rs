@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tieline_base::registry;
 use tieline_base::source::Source;
-use tieline_client::spool::{self as client, Claim, Lost, Place};
+use tieline_owed::spool::{self as client, Claim, Lost, Place};
 use tieline_types::{FileId, Shown, Time, Version};
 
 /// Of manifests. A newer program's are left alone.

@@ -7,7 +7,7 @@
 use super::*;
 use bytes::Bytes;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use tieline_client::spool::{Piece, Place};
+use tieline_owed::spool::{Piece, Place};
 use tieline_types::{Caller, ErrorKind, Time, Version};
 
 const FILE: FileId = FileId(0x10_0000_0007);

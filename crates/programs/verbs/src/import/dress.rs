@@ -5,11 +5,12 @@
 
 use super::Import;
 use std::sync::PoisonError;
-use tieline_client::AttributeChange;
+use tieline_files::AttributeChange;
 use tieline_types::acl::{ACCESS_NAME, DEFAULT_NAME, Who, group_alone, renamed};
-use tieline_types::{Attributes, ErrorKind, FileId, FileKind, Mode, SetTime, Shown, XattrName};
+use tieline_types::{
+    Attributes, ErrorKind, FileId, FileKind, Mode, SetTime, Shown, XattrMode, XattrName,
+};
 use tieline_wire::data::AdoptedEntry;
-use tieline_wire::meta::XattrMode;
 
 impl Import {
     /// Makes a file what the source's is. `found`: as it is here.
@@ -95,7 +96,7 @@ impl Import {
         id: FileId,
         name: &XattrName,
         list: &[u8],
-    ) -> tieline_client::Result<()> {
+    ) -> tieline_files::Result<()> {
         let mode = XattrMode::Either;
         self.shell.files.set_xattr(&self.shell.caller, id, name, list, mode).await
     }

@@ -89,7 +89,7 @@ pub async fn verify(
     Ok(tally.outcome())
 }
 
-type Looking = JoinSet<(Copy, tieline_client::Result<VerifyObjectReply>)>;
+type Looking = JoinSet<(Copy, tieline_files::Result<VerifyObjectReply>)>;
 
 /// Waits for one look, and tells the MDS if it was bad.
 async fn settle(shell: &Shell, tally: &mut Tally, progress: &mut Progress, looking: &mut Looking) {
@@ -105,7 +105,7 @@ pub(super) async fn concluded(
     shell: &Shell,
     chunk: &ChunkRef,
     place: &OstPlace,
-    found: tieline_client::Result<VerifyObjectReply>,
+    found: tieline_files::Result<VerifyObjectReply>,
 ) -> State {
     let state = match found {
         Ok(reply) => judge(chunk, place, &reply),

@@ -8,7 +8,7 @@ use anyhow::bail;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_client::Error;
+use tieline_files::Error;
 use tieline_types::quota::{Payer, PayerKind, Used};
 use tieline_types::{ErrorKind, FileId, MdtIndex};
 use tieline_wire::quotas::{GetQuota, ListQuotas, Quota};

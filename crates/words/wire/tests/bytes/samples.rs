@@ -20,9 +20,7 @@ use tieline_wire::data::{self, ObjectOwner, OstState};
 use tieline_wire::federation::{self, MapEdit};
 use tieline_wire::identity::{self, IdentityEdit};
 use tieline_wire::locks;
-use tieline_wire::meta::{
-    self, ExclusiveUnit, ExtentPage, LeaseGrant, PoolChoice, RenameMode, XattrMode,
-};
+use tieline_wire::meta::{self, ExclusiveUnit, ExtentPage, LeaseGrant, PoolChoice};
 use tieline_wire::mirrors;
 use tieline_wire::notice::Recall;
 use tieline_wire::quotas;

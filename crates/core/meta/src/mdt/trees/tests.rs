@@ -3,7 +3,7 @@
 use crate::fixture::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tieline_types::{ErrorKind, Extent, FileId, XattrName};
+use tieline_types::{ErrorKind, Extent, FileId, XattrMode, XattrName};
 use tieline_wire::meta::*;
 use tieline_wire::trees::*;
 

@@ -4,7 +4,7 @@ use crate::fixture::*;
 use tieline_types::ErrorKind::{
     InvalidArgument, NoAttribute, NotPermitted, NotSupported, PermissionDenied,
 };
-use tieline_types::{FileId, XattrName};
+use tieline_types::{FileId, XattrMode, XattrName};
 use tieline_wire::meta::*;
 
 const ACCESS: &str = "system.posix_acl_access";

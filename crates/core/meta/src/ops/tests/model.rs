@@ -7,7 +7,7 @@ use tieline_types::ErrorKind::{
     self, Exists, InvalidArgument, IsDirectory, NotDirectory, NotEmpty, NotFound, NotPermitted,
     Stale,
 };
-use tieline_types::{Content, Extent, FileId};
+use tieline_types::{Content, Extent, FileId, RenameMode};
 use tieline_wire::meta::*;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];

@@ -5,7 +5,7 @@ use tieline_types::ErrorKind::{
     self, Exists, InvalidArgument, IsDirectory, NotDirectory, NotEmpty, NotFound, NotPermitted,
     PermissionDenied,
 };
-use tieline_types::{FileKind, Mode};
+use tieline_types::{FileKind, Mode, RenameMode};
 use tieline_wire::meta::*;
 
 fn mode(mode: RenameMode, call: Rename) -> Rename {

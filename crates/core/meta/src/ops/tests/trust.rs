@@ -5,7 +5,7 @@ use crate::fixture::*;
 use tieline_types::ErrorKind::*;
 use tieline_types::{
     Caller, Content, Extent, FileId, LockKind, LockMode, LockRange, MdtIndex, ObjectName, OstIndex,
-    SetTime, Time, XattrName,
+    SetTime, Time, XattrMode, XattrName,
 };
 use tieline_wire::Request;
 use tieline_wire::ledger::{ListDeleted, Undelete};

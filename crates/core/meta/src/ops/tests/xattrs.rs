@@ -4,7 +4,7 @@ use crate::fixture::*;
 use tieline_types::ErrorKind::{
     Exists, NoAttribute, NoSpace, NotPermitted, NotSupported, PermissionDenied,
 };
-use tieline_types::{FileId, SetTime, XattrName};
+use tieline_types::{FileId, SetTime, XattrMode, XattrName};
 use tieline_wire::meta::*;
 use tieline_wire::ranges::CopyRange;
 
