@@ -1,11 +1,12 @@
 //! Files as doors see them (`tieline_files`), from servers: caches under leases, read-ahead,
 //! write-back, replay.
 //!
-//! Doors see `Files`, operators [`Operator`]. Behind both ([`volume`]): which MDS holds a file comes
-//! from its id and the federation map; names and attributes are believed under the leases that MDSs
-//! grant and recall (`tieline_believed`); reads go to the OSS that has the chunk ([`reader`]) with a window
-//! ahead when they are sequential; writes gather into chunks ([`writer`]) that are sent while the
-//! program goes on, and become part of the file with a commit at fsync or close.
+//! Doors see `Files`, operators [`Operator`]. Behind both ([`volume`]): which MDS holds a file
+//! comes from its id and the federation map; names and attributes are believed under the leases
+//! that MDSs grant and recall (`tieline_believed`); reads go to the OSS that has the chunk
+//! ([`reader`]) with a window ahead when they are sequential; writes gather into chunks
+//! ([`writer`]) that are sent while the program goes on, and become part of the file with a commit
+//! at fsync or close.
 //!
 //! * [`told`]: what MDSs are asked ([`tieline_servers`]); [`people`]: who callers are for them;
 //!   [`hearing`], [`recall`]: what they say unasked, leases taken back.

@@ -1,8 +1,9 @@
 //! What a request is answered with, before it is written.
 //!
 //! An answer that the kernel will cache carries the [`Belief`] it rests on: how long it may be
-//! believed is decided when it is written, inside `CoherentCache::settle`, so that no recall
-//! can pass it. An answer that the kernel does not take (the mount is gone) is undone: [`Undo`] says how.
+//! believed is decided when it is written, inside `CoherentCache::settle`, so that no recall can
+//! pass it. An answer that the kernel does not take (the mount is gone) is undone: [`Undo`] says
+//! how.
 
 use crate::abi::outgoing::{self, Validity, Writer};
 use crate::nodes::Nodes;
