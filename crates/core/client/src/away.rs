@@ -196,6 +196,16 @@ impl Shared {
         (!names.is_empty()).then_some(names)
     }
 
+    /// What is mounted under a name in a directory of which nobody is heard: servers decide for
+    /// what is theirs, once they are.
+    pub(crate) fn mounted_at(&self, parent: FileId, name: &Name) -> Option<FileId> {
+        let believed = self.servers.map.current();
+        let junction = believed.map.junctions_in(parent).find(|one| one.name == *name)?;
+        let mds = self.servers.mds(parent.mdt());
+        let is_heard = mds.is_ok_and(|mds| mds.is_connected()) && !self.is_away(parent.mdt());
+        (!is_heard).then(|| FileId::root_of(junction.mdt))
+    }
+
     /// A name that is not known in a directory whose MDS is away: another MDT's root, or nothing
     /// that can be known now.
     pub(crate) fn made_up_junction(&self, parent: FileId, name: &Name) -> Option<FileId> {

@@ -147,7 +147,7 @@ impl Shared {
     }
 
     /// Sends what was written to a file so far.
-    async fn launder_written(self: &Arc<Self>, id: FileId) -> Result<()> {
+    pub(crate) async fn launder_written(self: &Arc<Self>, id: FileId) -> Result<()> {
         match self.file_known(id).filter(|file| file.is_dirty()) {
             Some(file) => self.launder_detached(&file, How::Flush).await,
             None => Ok(()),

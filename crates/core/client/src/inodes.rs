@@ -6,8 +6,11 @@ use crate::writer::How;
 use crate::{AttributeChange, Belief, Error, HandleId, Known, Result};
 use std::sync::Arc;
 use tieline_believed::Under;
+use tieline_believed::tables::is_provisional;
 use tieline_owed::cause;
-use tieline_types::{Attributes, Caller, Effect, ErrorKind, FileId, FileKind, Version};
+use tieline_types::{
+    Attributes, Caller, ContentVersion, Effect, ErrorKind, FileId, FileKind, Version,
+};
 use tieline_wire::Op;
 use tieline_wire::meta::{AttributesReply, GetAttributes, SetAttributes};
 
@@ -26,6 +29,22 @@ impl Shared {
         }
         self.patch_known(&mut known);
         Ok(known)
+    }
+
+    pub(crate) async fn content_version(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: FileId,
+    ) -> Result<ContentVersion> {
+        self.launder_written(id).await?;
+        let known = self.cache.lock().attributes(id);
+        let known = known.map(|known| known.attributes);
+        if let Some(known) = known.filter(|known| !is_provisional(known.version)) {
+            return Ok(known.content_version());
+        }
+        // What was decided here alone has its number from the MDS.
+        let told = self.ask(caller, id, GetAttributes { id }).await?;
+        Ok(told.reply.attributes.content_version())
     }
 
     async fn fetch_attributes(&self, caller: &Caller, id: FileId) -> Result<Known> {

@@ -25,8 +25,9 @@
 //! * [`recover`], [`sessions`]: what outlives this process, and how the next one goes on.
 //! * [`door`]: what a door's own cache has of files' bytes.
 //! * [`mirrors`]: copies made, checked and repaired, for operators.
-//! * [`ranges`], [`adler`], [`space`]: holes and copies, checksums, what operators ask; [`adopt`]:
-//!   files that were there before us.
+//! * [`ranges`], [`adler`], [`space`]: holes and copies, checksums, what operators ask; [`vectored`]:
+//!   many ranges at once; [`residency`]: where bytes are to be had; [`adopt`]: files that were there
+//!   before us.
 //!
 //! Knows no kernel, no FUSE, no HTTP; no store and no blob.
 //!
@@ -72,6 +73,7 @@ mod read_mode;
 mod reader;
 mod recall;
 mod recover;
+mod residency;
 mod room;
 mod send;
 mod sessions;
@@ -84,6 +86,7 @@ mod tests;
 mod told;
 mod unsent;
 mod unsynced;
+mod vectored;
 mod volume;
 mod writer;
 mod xattrs;

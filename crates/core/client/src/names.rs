@@ -323,15 +323,53 @@ impl Shared {
             return Ok(known);
         }
         self.launder_one(id).await;
-        let message = Link { id, parent: at.parent, name: at.name.clone() };
+        let (replaces, keep) = (None, None);
+        let message = Link { id, parent: at.parent, name: at.name.clone(), replaces, keep };
         let mut known = self.make(caller, at, message).await?;
+        self.named(id);
+        self.patch_known(&mut known);
+        Ok(known)
+    }
+
+    /// The MDS decides, in one transaction, and answers when it is durable: never from here.
+    pub(crate) async fn put_in_place(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: FileId,
+        at: At<'_>,
+        replaces: bool,
+    ) -> Result<Known> {
+        let (parent, name) = (at.parent, at.name.clone());
+        if id.mdt() != parent.mdt() {
+            return Err(Error::local(ErrorKind::CrossDevice, format!("link to {name}")));
+        }
+        self.launder_written(id).await?;
+        let mut message = Link { id, parent, name, replaces: None, keep: None };
+        if replaces {
+            self.launder_names(&[at]).await;
+            message.replaces = Some(true);
+            message.keep = self.kept_open(caller, at).await?;
+        }
+        let keep = message.keep;
+        let replaced = self.cache.lock().name(at.parent, at.name).and_then(|(id, _)| id);
+        let mut known = self.make(caller, at, message).await?;
+        if let Some(replaced) = replaced.filter(|&replaced| replaced != id) {
+            // Its other names may be anywhere.
+            self.cache.lock().forget(replaced);
+        }
+        self.orphaned(keep, None, false);
+        self.named(id);
+        self.patch_known(&mut known);
+        Ok(known)
+    }
+
+    /// A file has a name now.
+    fn named(&self, id: FileId) {
         if let Some(file) = self.file_known(id) {
             file.with(|state| {
                 (state.is_orphan, state.is_hidden, state.orphan_kept) = (false, false, None);
             });
         }
-        self.patch_known(&mut known);
-        Ok(known)
     }
 
     pub(crate) async fn create(

@@ -217,7 +217,7 @@ impl Shared {
             if !is_here || !Rights::of(&directory).allow(caller, WRITE | SEARCH) {
                 return None;
             }
-            let request = Link { id, parent, name: name.clone() };
+            let request = Link { id, parent, name: name.clone(), replaces: None, keep: None };
             let act = Act::new(caller, now, id, file.version, request.into());
             let number = journal.next();
             journal.push(act.names([(parent, name.clone())]));

@@ -38,7 +38,7 @@ pub(crate) const EXTENTS_PAGE: u32 = 1024;
 /// Fetches in a row that others may give up under a reader.
 const LEFT_MAX: usize = 64;
 /// Wider fetches with damage in them that may be on their way over a range.
-const DAMAGED_MAX: usize = 2;
+pub(crate) const DAMAGED_MAX: usize = 2;
 /// Until those who were told so are gone, too.
 const LEFT_PAUSE: Duration = Duration::from_millis(1);
 /// A kernel asks again so soon.
@@ -48,7 +48,7 @@ const IN_VAIN_MAX: usize = 16;
 /// Views of a range that others may overtake before its read ends.
 const VIEWS_MAX: usize = 64;
 /// Reads of a range whose bytes others overtake before the door has them.
-const TRIES_MAX: usize = 64;
+pub(crate) const TRIES_MAX: usize = 64;
 /// Pages for one read: far more than the largest read can need.
 const PAGES_MAX: usize = 4096;
 /// OSTs whose ways are counted for one file.
@@ -128,12 +128,12 @@ impl Shared {
         self.come_to_bytes(&open.caller, &open.file).await;
         drop(asking);
         let frame = self.frame(&open.file);
-        let (mode, piece) = {
+        let (mode, piece, is_announced) = {
             let pattern = lock(&open.pattern);
-            (pattern.mode, pattern.piece(&range))
+            (pattern.mode, pattern.piece(&range), pattern.announced_with(&range).is_some())
         };
         let foretold = match mode {
-            ReadMode::Auto => self.foretell(open, &range, (frame, piece)),
+            ReadMode::Auto if !is_announced => self.foretell(open, &range, (frame, piece)),
             _ => Foretold::default(),
         };
         // What is read in pieces is no stream before it is longer than those.
@@ -187,15 +187,17 @@ impl Shared {
         let reader = Reader::Handle(*handle);
         let now = if advice.before < FIRST { Reader::First(*handle) } else { reader };
         let asking = Asking::new(&open.file, range.clone());
-        let begun = self.begin(&open.caller, &open.file, range, (advice.width, now)).await?;
-        let (parts, basis) = begun;
+        let how = (advice.width, now);
+        let (begun, basis) = self.begin(&open.caller, &open.file, &[range], how).await?;
         drop(asking);
+        let width = if advice.is_announced { Width::Guess } else { Width::Ahead };
         for ahead in &advice.ahead {
-            self.read_ahead(open, ahead.clone(), (Width::Ahead, reader));
+            self.read_ahead(open, ahead.clone(), (width, reader));
         }
         for run in &foretold.ranges {
             self.read_ahead(open, run.clone(), (Width::Guess, Reader::File(open.file.id)));
         }
+        let parts = begun.into_iter().flatten().collect();
         Ok((collect(parts).await?, basis))
     }
 
@@ -220,7 +222,7 @@ impl Shared {
     /// How far ahead of a reader of this file to fetch: what the ways to its OSTs hold, several
     /// times, so that a reader who halts a moment does not halt them. Far servers have theirs halt
     /// for two round trips and more whenever a packet is lost.
-    fn frame(&self, file: &File) -> Frame {
+    pub(crate) fn frame(&self, file: &File) -> Frame {
         let stripe = file.with(|state| state.stripe.clone());
         let mut servers = BTreeMap::new();
         for ost in stripe.into_iter().take(STRIPE_MAX) {
@@ -254,20 +256,33 @@ impl Shared {
         range: Range<u64>,
         width: Width,
     ) -> Result<(Vec<Bytes>, Basis)> {
-        let mut once = self.read_once(caller, file, range.clone(), width).await;
+        let how = (width, Reader::Own);
+        let (mut read, basis) = self.read_all_on(caller, file, &[range], how).await?;
+        Ok((read.pop().unwrap_or_default(), basis))
+    }
+
+    /// The bytes of several ranges, all as the file was at one time.
+    pub(crate) async fn read_all_on(
+        self: &Arc<Self>,
+        caller: &Caller,
+        file: &Arc<File>,
+        ranges: &[Range<u64>],
+        how: (Width, Reader),
+    ) -> Result<(Vec<Vec<Bytes>>, Basis)> {
+        let mut once = self.read_once(caller, file, ranges, how).await;
         for _ in 0..LEFT_MAX {
             if !once.as_ref().is_err_and(|error| error.kind() == ErrorKind::Cancelled) {
                 break;
             }
             // It was fetched ahead for somebody who left just now, and so may what is behind it.
             tokio::time::sleep(LEFT_PAUSE).await;
-            once = self.read_once(caller, file, range.clone(), width).await;
+            once = self.read_once(caller, file, ranges, how).await;
         }
         match once {
             Err(error) if error.kind() == ErrorKind::Gone => {
                 // Our extents are older than the chunk's end.
                 file.with(|state| state.version = Version(0));
-                self.read_once(caller, file, range, width).await
+                self.read_once(caller, file, ranges, how).await
             }
             other => other,
         }
@@ -277,23 +292,26 @@ impl Shared {
         self: &Arc<Self>,
         caller: &Caller,
         file: &Arc<File>,
-        range: Range<u64>,
-        width: Width,
-    ) -> Result<(Vec<Bytes>, Basis)> {
-        let how = (width, Reader::Own);
-        let (parts, basis) = self.begin(caller, file, range, how).await?;
-        Ok((collect(parts).await?, basis))
+        ranges: &[Range<u64>],
+        how: (Width, Reader),
+    ) -> Result<(Vec<Vec<Bytes>>, Basis)> {
+        let (begun, basis) = self.begin(caller, file, ranges, how).await?;
+        let mut read = Vec::with_capacity(begun.len());
+        for parts in begun {
+            read.push(collect(parts).await?);
+        }
+        Ok((read, basis))
     }
 
-    /// Starts whatever is missing of a range.
+    /// Starts whatever is missing of ranges.
     async fn begin(
         self: &Arc<Self>,
         caller: &Caller,
         file: &Arc<File>,
-        range: Range<u64>,
+        ranges: &[Range<u64>],
         (width, reader): (Width, Reader),
-    ) -> Result<(Vec<Part>, Basis)> {
-        let (plan, basis) = self.plan(caller, file, range).await?;
+    ) -> Result<(Vec<Vec<Part>>, Basis)> {
+        let (plans, basis) = self.plan(caller, file, ranges).await?;
         let whose = Whose {
             file: file.id,
             caller: caller.clone(),
@@ -301,26 +319,29 @@ impl Shared {
             reader,
             is_wanted: Arc::default(),
         };
-        let parts = plan.into_iter().map(|piece| self.start(piece, width, &whose)).collect();
-        Ok((parts, basis))
+        let start = |plan: Vec<Planned>| {
+            plan.into_iter().map(|piece| self.start(piece, width, &whose)).collect()
+        };
+        Ok((plans.into_iter().map(start).collect(), basis))
     }
 
-    /// What a range is made of. Whatever is learned between a view and the plan may forget what was
+    /// What ranges are made of. Whatever is learned between a view and the plan may forget what was
     /// seen: then the view is taken again.
     async fn plan(
         self: &Arc<Self>,
         caller: &Caller,
         file: &Arc<File>,
-        range: Range<u64>,
-    ) -> Result<(Vec<Planned>, Basis)> {
+        ranges: &[Range<u64>],
+    ) -> Result<(Vec<Vec<Planned>>, Basis)> {
         for _ in 0..VIEWS_MAX {
-            self.view_committed(caller, file, range.clone()).await?;
-            let (plan, basis) = file.with(|state| {
+            self.view_committed(caller, file, ranges).await?;
+            let (plans, basis) = file.with(|state| {
                 let basis = (state.door.edition(), self.is_sure(file.id, state));
-                (plan(state, range.clone()), basis)
+                let plans = ranges.iter().map(|range| plan(state, range.clone()));
+                (plans.collect::<Option<_>>(), basis)
             });
-            let Some(plan) = plan else { continue };
-            return Ok((plan, basis));
+            let Some(plans) = plans else { continue };
+            return Ok((plans, basis));
         }
         Err(Error::local(ErrorKind::Conflict, format!("extents of {} that change", file.id)))
     }
@@ -356,10 +377,16 @@ impl Shared {
         &self,
         caller: &Caller,
         file: &File,
-        range: Range<u64>,
+        ranges: &[Range<u64>],
     ) -> Result<()> {
-        let is_fresh = self.is_believed(file) || file.with(|state| self.is_sure(file.id, state));
-        self.view_as(caller, file, range, is_fresh).await
+        let mut is_fresh =
+            self.is_believed(file) || file.with(|state| self.is_sure(file.id, state));
+        for range in ranges {
+            self.view_as(caller, file, range.clone(), is_fresh).await?;
+            // What was just fetched is good for all.
+            is_fresh = true;
+        }
+        Ok(())
     }
 
     async fn view_as(
@@ -411,7 +438,12 @@ impl Shared {
     }
 
     /// Fetches a page, which must tell of `offset`; says whether it was news.
-    async fn fetch_extents(&self, caller: &Caller, file: &File, offset: u64) -> Result<bool> {
+    pub(crate) async fn fetch_extents(
+        &self,
+        caller: &Caller,
+        file: &File,
+        offset: u64,
+    ) -> Result<bool> {
         let message = GetExtents { id: file.id, offset, limit: EXTENTS_PAGE };
         let told = self.ask(caller, file.id, message).await?;
         let reply = told.reply;
@@ -443,7 +475,7 @@ impl Shared {
     }
 
     /// Starts what a reader is expected to want, unless too much is on its way.
-    fn read_ahead(
+    pub(crate) fn read_ahead(
         self: &Arc<Self>,
         open: &Arc<FileHandle>,
         range: Range<u64>,
@@ -486,7 +518,8 @@ impl Shared {
         let (shared, open) = (self.clone(), open.clone());
         tokio::spawn(async move {
             let _one = open.looking.lock().await;
-            let seen = shared.view_committed(&open.caller, &open.file, range.clone()).await;
+            let seen =
+                shared.view_committed(&open.caller, &open.file, std::slice::from_ref(&range)).await;
             if seen.is_err() {
                 // Whoever reads it will hear why.
                 return;
@@ -500,7 +533,7 @@ impl Shared {
 }
 
 /// What bytes are made of: of which edition, and whether we are told before that changes.
-type Basis = (Edition, bool);
+pub(crate) type Basis = (Edition, bool);
 
 /// A read, and what goes with it.
 struct Reading<'a> {

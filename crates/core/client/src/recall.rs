@@ -33,7 +33,8 @@ pub(crate) async fn look(shared: Weak<Shared>, caller: Caller, file: Arc<File>) 
     let mut pause = CONFIRM_FIRST;
     loop {
         let Some(shared) = shared.upgrade() else { return };
-        let is_seen = shared.view_committed(&caller, &file, 0..0).await.is_ok();
+        let nothing = std::slice::from_ref(&(0..0));
+        let is_seen = shared.view_committed(&caller, &file, nothing).await.is_ok();
         let is_over = file.with(|state| {
             let is_sure = is_seen && shared.is_sure(file.id, state);
             (is_sure || state.handles == 0).then(|| state.was_looked_at())

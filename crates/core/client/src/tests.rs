@@ -4,6 +4,7 @@ mod data;
 mod declared;
 mod deferred;
 mod door;
+mod doors;
 mod fake;
 mod idle;
 mod journal;

@@ -22,6 +22,7 @@ use crate::{
     Parts, Result, SeekTarget, Settings, Writing,
 };
 use bytes::Bytes;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -34,7 +35,8 @@ use tieline_owed::cause::Cause;
 use tieline_owed::records::{self, Left};
 use tieline_servers::{Greeting, Records, Servers};
 use tieline_types::{
-    Caller, ClientId, FileId, LockKind, Mode, Name, RenameMode, XattrMode, XattrName,
+    Caller, ClientId, ContentVersion, FileId, LockKind, Mode, Name, RenameMode, Residency,
+    XattrMode, XattrName,
 };
 use tieline_wire::PeerRole;
 use tokio::sync::{Semaphore, watch};
@@ -205,6 +207,10 @@ impl tieline_files::Files for Volume {
         Ok(found)
     }
 
+    fn mounted_at(&self, parent: FileId, name: &Name) -> Option<FileId> {
+        self.shared.mounted_at(parent, name)
+    }
+
     async fn parent(&self, caller: &Caller, directory: FileId) -> Result<FileId> {
         self.shared.as_known_in_time(directory, || self.shared.parent(caller, directory)).await
     }
@@ -266,6 +272,17 @@ impl tieline_files::Files for Volume {
         Ok(self.shared.told(known).await)
     }
 
+    async fn put_in_place(
+        &self,
+        caller: &Caller,
+        id: FileId,
+        at: At<'_>,
+        replaces: bool,
+    ) -> Result<Known> {
+        let known = self.shared.put_in_place(caller, id, at, replaces).await?;
+        Ok(self.shared.told(known).await)
+    }
+
     async fn unlink(&self, caller: &Caller, at: At<'_>) -> Result<()> {
         self.shared.unlink(caller, at).await
     }
@@ -300,6 +317,23 @@ impl tieline_files::Files for Volume {
             return self.shared.read(handle, offset, length).await;
         };
         self.shared.as_known(id, || self.shared.read(handle, offset, length)).await
+    }
+
+    async fn read_ranges(
+        &self,
+        handle: HandleId,
+        ranges: &[Range<u64>],
+    ) -> Result<Vec<Vec<Bytes>>> {
+        let Some(id) = self.shared.handles.file(handle).ok().map(|open| open.file.id) else {
+            return self.shared.read_ranges(handle, ranges).await;
+        };
+        self.shared.as_known(id, || self.shared.read_ranges(handle, ranges)).await
+    }
+
+    fn announce(&self, handle: HandleId, range: Range<u64>) {
+        if let Ok(open) = self.shared.handles.file(handle) {
+            lock(&open.pattern).announce(range);
+        }
     }
 
     async fn write_as(
@@ -413,6 +447,14 @@ impl tieline_files::Files for Volume {
 
     async fn adler32(&self, caller: &Caller, id: FileId) -> Result<u32> {
         self.shared.adler32(caller, id).await
+    }
+
+    async fn content_version(&self, caller: &Caller, id: FileId) -> Result<ContentVersion> {
+        self.shared.content_version(caller, id).await
+    }
+
+    async fn residency(&self, caller: &Caller, id: FileId) -> Result<Residency> {
+        self.shared.residency(caller, id).await
     }
 }
 

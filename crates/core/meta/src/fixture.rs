@@ -554,7 +554,7 @@ pub fn symlink(parent: FileId, text: &str, target: &str) -> MakeSymlink {
 }
 
 pub fn link(id: FileId, parent: FileId, text: &str) -> Link {
-    Link { id, parent, name: name(text) }
+    Link { id, parent, name: name(text), replaces: None, keep: None }
 }
 
 pub fn unlink(parent: FileId, text: &str) -> Unlink {

@@ -146,6 +146,7 @@ async fn new_file(view: &mut View<'_>, parent: &Inode, new: NewFile) -> Result<(
         xattrs: Some(0),
         acls,
         is_uncounted: None,
+        content: None,
     };
     inode.version = view.next_version(&inode);
     view.afford((id, None), &inode, 0)?;

@@ -437,6 +437,7 @@ impl<'a> View<'a> {
             acls: inode.acls.clone(),
             project: Some(inode.project).filter(|&project| project != 0),
             is_written: self.is_written(id, inode).then_some(true),
+            content: inode.content,
         }
     }
 

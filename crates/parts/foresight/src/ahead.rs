@@ -63,6 +63,8 @@ pub struct Pattern {
     asked: u64,
     /// It reads one piece of many, past the kernel's cache.
     is_piece: bool,
+    /// What will be read from end to end, and nothing beyond it.
+    announced: Option<Range<u64>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -93,6 +95,8 @@ pub struct Advice {
     pub is_leap: bool,
     /// Bytes that the program has asked for before.
     pub before: u64,
+    /// It was announced: what lies beside it nobody wants.
+    pub is_announced: bool,
 }
 
 impl Pattern {
@@ -103,6 +107,11 @@ impl Pattern {
     /// The same for a file that is opened anew for each piece, past the kernel's cache.
     pub fn of_piece(self) -> Self {
         Self { is_piece: true, ..self }
+    }
+
+    /// All of `range` will be read, in order; nothing beyond is fetched for that.
+    pub fn announce(&mut self, range: Range<u64>) {
+        self.announced = Some(range).filter(|range| !range.is_empty());
     }
 
     /// Where the piece began that `range` goes on with, if such are read. A kernel that caches
@@ -126,24 +135,37 @@ impl Pattern {
         self.clock += 1;
         let before = self.before(&range);
         let (mode, clock) = (self.mode, self.clock);
+        let announced = self.announced_with(&range);
         let Some(stream) = self.streams.get_mut(index) else {
-            return Advice { width: Width::Exact, ahead: Vec::new(), is_leap, before };
+            let (width, ahead) = (Width::Exact, Vec::new());
+            return Advice { width, ahead, is_leap, before, is_announced: false };
         };
         stream.used = clock;
+        if let Some(announced) = announced {
+            stream.window = frame.window_max;
+            let ahead = stream.advance(range.end, announced.end);
+            return Advice { width: Width::Exact, ahead, is_leap, before, is_announced: true };
+        }
         let (width, ahead) = match mode {
             Mode::Normal => (Width::Exact, Vec::new()),
             Mode::ReadBuffer(size) => (Width::Exact, buffer_around(&range, size.max(1))),
             Mode::Auto if !stream.goes_on(frame.run) => (Width::Exact, Vec::new()),
             Mode::Auto | Mode::ReadAhead => {
                 stream.widen(frame);
-                (Width::Pieces, stream.advance(range.end))
+                (Width::Pieces, stream.advance(range.end, u64::MAX))
             }
             Mode::Stream => {
                 stream.window = frame.window_max;
-                (Width::Pieces, stream.advance(range.end))
+                (Width::Pieces, stream.advance(range.end, u64::MAX))
             }
         };
-        Advice { width, ahead, is_leap, before }
+        Advice { width, ahead, is_leap, before, is_announced: false }
+    }
+
+    /// What was announced, if a read is part of it.
+    pub fn announced_with(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let is_part = |all: &&Range<u64>| all.start <= range.start && range.end <= all.end;
+        self.announced.as_ref().filter(is_part).cloned()
     }
 
     /// How many bytes a program has asked for before it asks for this: the kernel's requests for
@@ -279,12 +301,13 @@ impl Stream {
         self.window = wanted.max(self.window.min(frame.window_max));
     }
 
-    /// What to fetch now so that the window is full.
-    fn advance(&mut self, end: u64) -> Vec<Range<u64>> {
+    /// What to fetch now so that the window is full, up to where it ends.
+    fn advance(&mut self, end: u64, last: u64) -> Vec<Range<u64>> {
         let from = self.ahead.max(end);
-        let to = self.next + self.window;
-        // Small steps are not worth a request.
-        if to <= from || to < from + (self.window / 4).min(PIECE) {
+        let to = self.next.saturating_add(self.window).min(last);
+        // Small steps are not worth a request, but for the last.
+        let is_small = to < from + (self.window / 4).min(PIECE) && to < last;
+        if to <= from || is_small {
             return Vec::new();
         }
         self.ahead = to;

@@ -160,6 +160,32 @@ impl Past {
         Foretold { ranges: story.pass.new_of(ranges), run }
     }
 
+    /// The same of ranges that were asked for in one call, in their order. Whoever asks so says
+    /// himself how far apart they lie: foretold is only what was read after them before.
+    pub fn note_list(&mut self, step: &Step, ranges: &[Range<u64>]) -> Foretold {
+        self.clock += 1;
+        self.admit(step);
+        let now = Instant::now();
+        let Some(story) = self.files.get_mut(&step.file) else { return Foretold::default() };
+        story.used = self.clock;
+        if now - story.at >= REST {
+            story.rest();
+        }
+        story.at = now;
+        let mut told = Vec::new();
+        for range in ranges {
+            story.see(range);
+            story.pass.note(range);
+            story.walk.note(range);
+            told.extend(story.told.iter_mut().flat_map(|one| one.next(range, step.window)));
+        }
+        (story.stride, story.rounds, story.backward) = Default::default();
+        if let Some(directory) = step.directory.filter(|_| story.walk.is_telling()) {
+            self.latest.insert(directory, step.file);
+        }
+        Foretold { ranges: story.pass.new_of(told), run: 0 }
+    }
+
     /// The file is opened; says how it is read.
     pub fn opened(&mut self, file: FileId, directory: Option<FileId>, size: u64) -> Manner {
         if let Some(story) = self.files.get_mut(&file) {

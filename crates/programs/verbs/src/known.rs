@@ -121,5 +121,6 @@ fn from_metadata(found: &Metadata) -> Attributes {
         acls: None,
         project: None,
         is_written: None,
+        content: None,
     }
 }

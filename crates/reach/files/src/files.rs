@@ -7,10 +7,12 @@ use crate::nouns::{
     Access, Allocation, At, AttributeChange, CopyEnd, Found, FsSpace, Listed, LockFound, NewFile,
     NewNode, Opened, SeekTarget, Writing,
 };
-use crate::{Known, Result};
+use crate::{Known, Pages, Result};
 use bytes::Bytes;
+use std::ops::Range;
 use tieline_types::{
-    Caller, FileId, HandleId, LockKind, LockWish, Mode, Name, RenameMode, XattrMode, XattrName,
+    Caller, ContentVersion, FileId, HandleId, LockKind, LockWish, Mode, Name, RenameMode,
+    Residency, XattrMode, XattrName,
 };
 
 /// A file system, as every door sees it. Shared by all of a door's threads.
@@ -23,6 +25,9 @@ pub trait Files: Send + Sync {
     fn root(&self) -> FileId;
 
     async fn lookup(&self, caller: &Caller, parent: FileId, name: &Name) -> Result<Found>;
+    /// The root of what is mounted under a name, if only the map can tell of it now: nobody is
+    /// heard who has that directory. Else names are looked up.
+    fn mounted_at(&self, parent: FileId, name: &Name) -> Option<FileId>;
     /// The directory that `directory` is in; the mounted root's is itself.
     async fn parent(&self, caller: &Caller, directory: FileId) -> Result<FileId>;
     /// The names that lead from the mounted root to a directory now, outermost first.
@@ -38,7 +43,7 @@ pub trait Files: Send + Sync {
 
     async fn create(&self, caller: &Caller, at: At<'_>, new: NewFile) -> Result<(Known, Opened)>;
     /// A file without a name, as if it were made in `parent`: it goes with its last handle, unless
-    /// [`Files::link`] gives it one.
+    /// [`Files::link`] or [`Files::put_in_place`] gives it one.
     async fn create_nameless(
         &self,
         caller: &Caller,
@@ -55,6 +60,16 @@ pub trait Files: Send + Sync {
     async fn make_symlink(&self, caller: &Caller, at: At<'_>, target: &[u8]) -> Result<Known>;
     async fn make_node(&self, caller: &Caller, at: At<'_>, node: NewNode) -> Result<Known>;
     async fn link(&self, caller: &Caller, id: FileId, at: At<'_>) -> Result<Known>;
+    /// Gives a file that was made without a name its first, as its bytes are committed: durable
+    /// when this returns. If it `replaces`, what has that name goes in the same step, as by a
+    /// rename.
+    async fn put_in_place(
+        &self,
+        caller: &Caller,
+        id: FileId,
+        at: At<'_>,
+        replaces: bool,
+    ) -> Result<Known>;
     async fn unlink(&self, caller: &Caller, at: At<'_>) -> Result<()>;
     async fn remove_directory(&self, caller: &Caller, at: At<'_>) -> Result<()>;
     async fn rename(
@@ -69,6 +84,16 @@ pub trait Files: Send + Sync {
     async fn open(&self, caller: &Caller, id: FileId, access: Access) -> Result<Opened>;
     /// Bytes from `offset`, in pieces, fewer than asked only at the file's end. Holes are zeroes.
     async fn read(&self, handle: HandleId, offset: u64, length: u32) -> Result<Vec<Bytes>>;
+    /// The bytes of many ranges, in their order, each as [`Files::read`] gives them. All are on
+    /// their way before any is waited for. As many and as much as [`crate::check_ranges`] lets.
+    async fn read_ranges(&self, handle: HandleId, ranges: &[Range<u64>])
+    -> Result<Vec<Vec<Bytes>>>;
+    /// The same as [`Files::read`], with a check of each page.
+    async fn read_pages(&self, handle: HandleId, offset: u64, length: u32) -> Result<Pages> {
+        Ok(Pages::of(offset, self.read(handle, offset, length).await?))
+    }
+    /// All of that range will be read through the handle, in order, and nothing beyond it.
+    fn announce(&self, handle: HandleId, range: Range<u64>);
     /// Takes all of `data`, as the handle was opened: with [`Access::append`] the offset is the
     /// file's end, whatever `offset` says.
     async fn write(&self, handle: HandleId, offset: u64, data: Bytes) -> Result<()> {
@@ -136,4 +161,8 @@ pub trait Files: Send + Sync {
     /// Adler-32 of the whole file: combined from its chunks' where extents are whole chunks, else
     /// read.
     async fn adler32(&self, caller: &Caller, id: FileId) -> Result<u32>;
+    /// Which bytes the file has, all of them committed that were written here.
+    async fn content_version(&self, caller: &Caller, id: FileId) -> Result<ContentVersion>;
+    /// Where its committed bytes are to be had, as far as is known here.
+    async fn residency(&self, caller: &Caller, id: FileId) -> Result<Residency>;
 }

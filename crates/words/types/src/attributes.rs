@@ -1,6 +1,6 @@
 //! What `stat` tells of a file.
 
-use crate::{Acls, FileId, Gid, Uid, Version};
+use crate::{Acls, ContentVersion, FileId, Gid, Uid, Version};
 use minicbor::{Decode, Encode};
 use std::fmt;
 
@@ -193,6 +193,10 @@ pub struct Attributes {
     /// Does another client write it? Then size and times are as of this answer and no longer.
     #[n(17)]
     pub is_written: Option<bool>,
+    /// Number of the commit that last changed the bytes, if `version` is of a later one that did
+    /// not.
+    #[n(18)]
+    pub content: Option<Version>,
 }
 
 impl Attributes {
@@ -217,7 +221,13 @@ impl Attributes {
             acls: None,
             project: None,
             is_written: None,
+            content: None,
         }
+    }
+
+    /// Which bytes it has.
+    pub fn content_version(&self) -> ContentVersion {
+        ContentVersion { file: self.id, commit: self.content.unwrap_or(self.version) }
     }
 
     pub fn is_directory(&self) -> bool {

@@ -15,10 +15,12 @@
 //! * [`checksum`]: the CRC32C of 4 KiB blocks that travels with every range.
 //! * [`patchwork`]: a range put together from copies that are damaged in different blocks.
 //! * [`locks`]: the arithmetic of advisory locks.
+//! * [`content_version`]: which bytes a file has.
 //! * [`digest`]: digests, by which algorithm and of which bytes.
 //! * [`error`]: the closed, numbered list of what can go wrong.
 //! * [`quota`]: whose use is counted, and how much they may use.
 //! * [`replacing`]: how a change treats what is there already.
+//! * [`residency`]: where a file's bytes are to be had.
 //! * [`rules`]: who may do what, and what new files inherit.
 //! * [`scope`]: what somebody who acts for another may do, and where.
 //! * [`shown`]: names and paths as people see them.
@@ -29,6 +31,7 @@ pub mod attributes;
 pub mod background;
 pub mod caller;
 pub mod checksum;
+pub mod content_version;
 pub mod digest;
 pub mod error;
 pub mod extent;
@@ -41,6 +44,7 @@ pub mod names;
 pub mod patchwork;
 pub mod quota;
 pub mod replacing;
+pub mod residency;
 pub mod rules;
 pub mod scope;
 pub mod shown;
@@ -49,6 +53,7 @@ pub mod units;
 pub use acl::Acls;
 pub use attributes::{Attributes, FileKind, Mode, SetTime, Time};
 pub use caller::{Caller, Gid, Uid};
+pub use content_version::ContentVersion;
 pub use digest::{Algorithm, Digest, DigestError, Encoding, Hasher};
 pub use error::{Effect, ErrorKind, Retry};
 pub use extent::{ChunkRef, Content, Extent, ObjectName, Origin, OstPlace, Place};
@@ -65,6 +70,7 @@ pub use locks::{LockKind, LockMode, LockRange, LockWish, LostLock};
 pub use names::{FsName, Name, NameError, PoolName, RepositoryName, SiteName, XattrName};
 pub use patchwork::Patchwork;
 pub use replacing::{RenameMode, XattrMode};
+pub use residency::{Residency, Standing};
 pub use scope::{Allowed, Doing, Scope};
 pub use shown::Shown;
 pub use units::{ByteSize, Span};

@@ -400,6 +400,12 @@ pub struct Link {
     pub parent: FileId,
     #[n(2)]
     pub name: Name,
+    /// What has that name goes, as by a rename; else that is an error.
+    #[n(3)]
+    pub replaces: Option<bool>,
+    /// As in [`Unlink`], for what is replaced.
+    #[n(4)]
+    pub keep: Option<FileId>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

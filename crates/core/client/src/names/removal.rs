@@ -135,7 +135,11 @@ impl Shared {
     }
 
     /// The file of that name, if programs here hold it open: its bytes must outlive the name.
-    async fn kept_open(self: &Arc<Self>, caller: &Caller, at: At<'_>) -> Result<Option<FileId>> {
+    pub(super) async fn kept_open(
+        self: &Arc<Self>,
+        caller: &Caller,
+        at: At<'_>,
+    ) -> Result<Option<FileId>> {
         if !self.has_open_files() {
             return Ok(None);
         }

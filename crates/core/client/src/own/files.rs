@@ -218,7 +218,9 @@ impl Shared {
             let size = file.size.max(size_min);
             let stored = stored.unwrap_or(file.stored);
             let (mtime, ctime) = Time::after_write((file.mtime, file.ctime), written);
-            let attributes = Attributes { mode, size, stored, mtime, ctime, version: left, ..file };
+            let (version, content) = (left, None);
+            let attributes =
+                Attributes { mode, size, stored, mtime, ctime, version, content, ..file };
             Some(tables.put_attributes(number, unit, attributes))
         })?;
         state.extents = after;
@@ -324,7 +326,7 @@ fn after_change(
     if let Some(size) = change.size {
         file.size = size;
         file.mtime = now;
-        file.version = left;
+        (file.version, file.content) = (left, None);
         if !caller.is_root() {
             file.mode = file.mode.without_setid(caller.may_setgid(file.gid));
         }

@@ -548,6 +548,12 @@ impl State {
             Request::ReadFiles(files) => self.read_files(&files),
             Request::ReportTrails(report) => self.report_trails(report),
             Request::Create(new) => {
+                if new.is_nameless == Some(true) {
+                    let id = self.add(new.parent, &new.name, FileKind::Regular);
+                    self.nodes.get_mut(&new.parent).unwrap().names.remove(&new.name);
+                    self.nodes.get_mut(&id).unwrap().attributes.links = 0;
+                    return done::<Create>(&CreateReply { is_new: true, open: self.open(id) });
+                }
                 let known = self.find(new.parent)?.names.get(&new.name).copied();
                 if known.is_some() && new.is_exclusive {
                     return fail(ErrorKind::Exists);
@@ -575,10 +581,15 @@ impl State {
                 self.nodes.get_mut(&id).unwrap().target = Some(new.target);
                 done::<MakeSymlink>(&self.entry(new.parent, id))
             }
-            Request::Link(Link { id, parent, name }) => {
+            Request::Link(Link { id, parent, name, replaces, .. }) => {
                 self.find(id)?;
-                if self.nodes.get_mut(&parent).unwrap().names.insert(name, id).is_some() {
+                let names = &mut self.nodes.get_mut(&parent).unwrap().names;
+                if names.contains_key(&name) && replaces != Some(true) {
                     return fail(ErrorKind::Exists);
+                }
+                let replaced = names.insert(name, id);
+                if let Some(replaced) = replaced {
+                    self.nodes.get_mut(&replaced).unwrap().attributes.links -= 1;
                 }
                 self.nodes.get_mut(&id).unwrap().attributes.links += 1;
                 done::<Link>(&self.entry(parent, id))

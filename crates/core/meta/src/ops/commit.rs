@@ -43,7 +43,7 @@ pub async fn run(view: &mut View<'_>, request: &Commit) -> Result<AttributesRepl
     list_xattrs::drop_capability(view, id, &mut inode).await?;
     let written = view.scene.written(said, inode.mtime);
     (inode.mtime, inode.ctime) = Time::after_write((inode.mtime, inode.ctime), written);
-    inode.version = view.next_version(&inode);
+    inode.bytes_change(view.next_version(&inode));
     if request.clears_setid {
         inode.mode = inode.mode.without_setid(view.scene.caller.may_setgid(inode.gid));
     }

@@ -50,7 +50,7 @@ pub async fn run(view: &mut View<'_>, request: &CopyRange) -> Result<CopyRangeRe
         }
         inode.mtime = view.scene.written(mtime, inode.mtime);
         inode.ctime = view.scene.at;
-        inode.version = view.next_version(&inode);
+        inode.bytes_change(view.next_version(&inode));
         if request.clears_setid {
             inode.mode = inode.mode.without_setid(view.scene.caller.may_setgid(inode.gid));
         }

@@ -189,7 +189,7 @@ async fn change_size(view: &mut View<'_>, id: FileId, inode: &mut Inode, size: u
         view.is_partial = part.is_some();
     }
     inode.size = reached;
-    inode.version = view.next_version(inode);
+    inode.bytes_change(view.next_version(inode));
     inode.mtime = view.scene.at;
     let caller = view.scene.caller;
     if !caller.is_root() {

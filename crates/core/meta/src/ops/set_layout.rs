@@ -51,7 +51,7 @@ pub async fn run(view: &mut View<'_>, request: &SetLayout) -> Result<AttributesR
         // Its bytes are of another pool now.
         view.afford((id, Some(&before)), &inode, 0)?;
         // Whoever has it open knows where new chunks went: the next open is to ask.
-        inode.version = view.next_version(&inode);
+        inode.bytes_stay(view.next_version(&inode));
     } else {
         inode.ctime = view.scene.at;
     }

@@ -47,7 +47,7 @@ pub async fn run(view: &mut View<'_>, request: &SplitMirror) -> Result<SplitMirr
         inode.layout = Some(split.reduced());
         inode.ctime = view.scene.at;
         // Whoever has it open knows where new chunks went: the next open is to ask.
-        inode.version = view.next_version(&inode);
+        inode.bytes_stay(view.next_version(&inode));
         view.put_inode(id, &inode);
         view.touch_file(id, &inode);
     }

@@ -12,4 +12,5 @@ mod names;
 mod ranges;
 mod renames;
 mod trust;
+mod uploads;
 mod xattrs;

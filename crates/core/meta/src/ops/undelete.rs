@@ -35,7 +35,7 @@ pub async fn run(view: &mut View<'_>, request: &Undelete) -> Result<EntryReply> 
     inode.names = vec![NameOf { parent, name: name.clone() }];
     inode.links = if inode.kind == FileKind::Directory { 2 } else { 1 };
     inode.ctime = view.scene.at;
-    inode.version = view.next_version(&inode);
+    inode.bytes_stay(view.next_version(&inode));
     view.delete(key::deleted(from, id));
     view.delete(key::deletion(at.millis(), id));
     view.put_inode(id, &inode);
@@ -65,7 +65,9 @@ async fn link_again(view: &mut View<'_>, request: &Undelete, lost: &Name) -> Res
     let is_kept = view.record::<LostName>(kept.clone()).await?.is_some();
     let inode = view.find_inode(id).await?.filter(|_| is_kept);
     check_owner(view, id, &inode.ok_or(Error::NotDeleted { id })?)?;
-    let reply = link::run(view, &Link { id, parent, name: name.clone() }).await?;
+    let reply =
+        link::run(view, &Link { id, parent, name: name.clone(), replaces: None, keep: None })
+            .await?;
     view.delete(kept);
     Ok(reply)
 }

@@ -28,6 +28,7 @@ fn inode(kind: FileKind, mode: u32, uid: u32, gid: u32) -> Inode {
         xattrs: Some(0),
         acls: None,
         is_uncounted: None,
+        content: None,
     }
 }
 

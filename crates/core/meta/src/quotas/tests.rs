@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tieline_types::ErrorKind::{CrossDevice, InvalidArgument, NotPermitted, QuotaExceeded};
 use tieline_types::quota::PayerKind;
 use tieline_types::{ErrorKind, Uid};
-use tieline_wire::meta::{LayoutChange, PoolChoice, SetAttributes, SetLayout};
+use tieline_wire::meta::{Create, LayoutChange, Link, PoolChoice, SetAttributes, SetLayout};
 use tieline_wire::mirrors::ExtendMirrors;
 use tieline_wire::quotas::{GetQuota, ListQuotas, Promise, Quota, SetProject, SetQuota};
 
@@ -50,6 +50,26 @@ async fn check(house: &House) {
     let told = house.mdt.quotas.table().used.clone();
     let told: Sums = told.into_iter().filter(|(_, sum)| *sum != Sum::default()).collect();
     assert_eq!(noted, told);
+}
+
+/// An upload counts for who makes it from its first byte; what it replaces counts no more.
+#[tokio::test(start_paused = true)]
+async fn what_is_put_in_a_place_counts_and_what_was_there_does_not() {
+    let house = House::new().await;
+    let root = house.client().await;
+    root.call(chmod(ROOT, 0o777)).await.unwrap();
+    let (ann, bob) = (root.by(&user(10, 10, &[])), root.by(&user(11, 11, &[])));
+    let old = bob.create(ROOT, "f").await;
+    bob.commit(old, vec![inline(0, &bytes(4))]).await;
+    let nameless = Create { is_nameless: Some(true), ..create(ROOT, "-", 0o644) };
+    let new = ann.call(nameless).await.unwrap().open.attributes.id;
+    ann.commit(new, vec![inline(0, &bytes(3))]).await;
+    assert_eq!(used(&root, PayerKind::User, 10).await, (3 * KIB, 1));
+    assert_eq!(used(&root, PayerKind::User, 11).await, (4 * KIB, 1));
+    ann.call(Link { replaces: Some(true), ..link(new, ROOT, "f") }).await.unwrap();
+    assert_eq!(used(&root, PayerKind::User, 10).await, (3 * KIB, 1));
+    assert_eq!(used(&root, PayerKind::User, 11).await, (0, 0));
+    check(&house).await;
 }
 
 #[tokio::test(start_paused = true)]

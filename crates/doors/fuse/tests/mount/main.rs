@@ -4,16 +4,15 @@ mod coherence;
 mod directories;
 mod files;
 mod life;
-mod memory;
 mod taken;
 mod tickets;
 mod waiting;
 mod writes;
 
-use memory::Memory;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_files::memory::Memory;
 use tieline_fuse::{Beginning, Mount, MountOptions};
 use tokio::runtime::Runtime;
 

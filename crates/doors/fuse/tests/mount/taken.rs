@@ -1,10 +1,10 @@
 //! A process goes on where another one left, on a kernel that gives no request again.
 
 use super::Mounted;
-use super::memory::Memory;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
+use tieline_files::memory::Memory;
 use tieline_fuse::{Beginning, HandOver, Mount, MountOptions, Taken};
 use tieline_keep::{Keep, Record};
 

@@ -187,3 +187,30 @@ fn a_piece_begins_where_its_handle_was_first_read_there() {
     assert_eq!(begun, [Some(7), Some(7), Some(90 * MIB + 1), None]);
     assert_eq!(Pattern::new(Mode::Auto).piece(&(7..9)), None);
 }
+
+/// What is announced is all on its way at once, as far as the window goes, and nothing beyond.
+#[test]
+fn what_is_announced_is_fetched_to_its_end_and_no_further() {
+    let mut pattern = Pattern::default();
+    let all = 3 * MIB + 5..20 * MIB + 7;
+    pattern.announce(all.clone());
+    let mut reached = all.start + MIB;
+    let mut at = all.start;
+    while at < all.end {
+        let range = at..(at + MIB).min(all.end);
+        let advice = pattern.observe(range.clone(), FRAME);
+        assert!(advice.is_announced && advice.width == Width::Exact);
+        for ahead in &advice.ahead {
+            assert_eq!(ahead.start, reached.max(range.end), "nothing twice, no gap");
+            reached = ahead.end;
+        }
+        assert!(reached >= (range.end + FRAME.window_max - PIECE).min(all.end), "{range:?}");
+        assert!(reached <= all.end);
+        pattern.answered(&range);
+        at = range.end;
+    }
+    assert_eq!(reached, all.end);
+    // Elsewhere it is read as readers show.
+    let advice = pattern.observe(100 * MIB..100 * MIB + 10, FRAME);
+    assert!(!advice.is_announced && advice.ahead.is_empty());
+}

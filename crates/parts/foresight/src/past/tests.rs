@@ -407,3 +407,32 @@ proptest! {
         }
     }
 }
+
+/// What was read in lists before is foretold by the first lists of the next time; equal leaps
+/// within a list are not.
+#[tokio::test(start_paused = true)]
+async fn lists_are_met_by_what_was_read_before_alone() {
+    let mut reader = Reader::new();
+    let list = |index: u64| steps(index * 100 * MIB, 3 * MIB, 64 << 10, 20);
+    let note = |reader: &mut Reader, index: u64| {
+        let (file, version) = (reader.file, Version(1));
+        let (directory, range, piece, window) = (Some(DIRECTORY), 0..0, None, 32 * MIB);
+        let step = Step { file, version, directory, range, piece, window };
+        let list = list(index);
+        let found =
+            list.iter().filter(|one| reader.fetched.gaps((*one).clone()).is_empty()).count();
+        for ahead in reader.past.note_list(&step, &list).ranges {
+            reader.bytes += ahead.end - ahead.start;
+            reader.fetched.add(ahead);
+        }
+        found
+    };
+    for index in 0..8 {
+        assert_eq!(note(&mut reader, index), 0);
+    }
+    assert_eq!(reader.bytes, 0);
+    reader.rest().await;
+    let found: usize = (0..8).map(|index| note(&mut reader, index)).sum();
+    assert!(found > 100, "{found} of 160 were there");
+    assert!(reader.bytes <= 8 * total(&list(0)), "and nothing else");
+}

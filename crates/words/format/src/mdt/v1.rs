@@ -117,9 +117,23 @@ pub struct Inode {
     /// It was deleted, and takes part in no quota: what is left goes in the background.
     #[n(21)]
     pub is_uncounted: Option<bool>,
+    /// The commit that last changed the bytes, if `version` is of a later one that did not.
+    #[n(22)]
+    pub content: Option<Version>,
 }
 
 impl Inode {
+    /// Something about the file's bytes is another, but not they.
+    pub fn bytes_stay(&mut self, version: Version) {
+        self.content = Some(self.content.unwrap_or(self.version));
+        self.version = version;
+    }
+
+    /// The file has other bytes.
+    pub fn bytes_change(&mut self, version: Version) {
+        (self.content, self.version) = (None, version);
+    }
+
     /// Of the root of a new MDT.
     pub fn root(now: Time) -> Self {
         Self {
@@ -145,6 +159,7 @@ impl Inode {
             xattrs: Some(0),
             acls: None,
             is_uncounted: None,
+            content: None,
         }
     }
 }

@@ -102,6 +102,8 @@ pub fn decode_all(bytes: &[u8]) -> Vec<Result<(), RecordError>> {
 
 pub fn records() -> Vec<Sample> {
     let mut samples = vec![record("", superblock()), record("", inode())];
+    let inode_content = mdt::Inode { content: Some(Version(12_300)), ..inode() };
+    samples.push(record("-content", inode_content));
     let inode_acls = mdt::Inode { acls: Some(Box::new(acls())), ..inode() };
     samples.push(record("-acls", inode_acls));
     let restored = mdt::Superblock { restored: Some(time(5)), ..superblock() };
@@ -263,6 +265,7 @@ fn inode() -> mdt::Inode {
         xattrs: Some(2),
         acls: None,
         is_uncounted: None,
+        content: None,
     }
 }
 

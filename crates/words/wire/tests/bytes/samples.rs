@@ -211,7 +211,14 @@ fn creations(op: Op) -> Vec<Sample> {
             let call = meta::MakeNode { parent, name: name("null"), kind, mode, umask, device };
             pair(call, entry())
         }
-        Op::Link => pair(meta::Link { id: file(), parent, name: name("copy.root") }, entry()),
+        Op::Link => {
+            let (id, name) = (file(), name("copy.root"));
+            let plain = meta::Link { id, parent, name, replaces: None, keep: None };
+            let mut samples = pair(plain.clone(), entry());
+            let replacing = meta::Link { replaces: Some(true), keep: Some(directory()), ..plain };
+            samples.push(request("-replacing", replacing));
+            samples
+        }
         _ => {
             let layout = Some(layout());
             let mode = Mode::new(0o664);
@@ -554,6 +561,7 @@ pub fn others() -> Vec<Sample> {
         message("lease-exclusive", LeaseGrant { exclusive: Some(vec![unit]), ..lease() }),
         message("notice-recall-shared", Notice::Recall(looked_at)),
         message("attributes-acls", Attributes { acls: Some(Box::new(acls())), ..attributes() }),
+        message("attributes-content", Attributes { content: Some(Version(40)), ..attributes() }),
         message("hello-wait", Hello { wait_ms: Some(900_000), ..hello.clone() }),
         message("hello", hello),
         message("welcome-lost-locks", Welcome { lost_locks: Some(lost), ..welcome.clone() }),
@@ -619,6 +627,7 @@ fn attributes() -> Attributes {
         acls: None,
         project: None,
         is_written: None,
+        content: None,
     }
 }
 

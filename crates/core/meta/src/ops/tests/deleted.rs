@@ -154,7 +154,8 @@ async fn a_name_comes_back_that_a_file_lost_while_it_had_others() {
     let file = owner.create(directory, "f").await;
     for text in ["g", "h"] {
         let (id, parent, name) = (file, ROOT, name(text));
-        owner.call(tieline_wire::meta::Link { id, parent, name }).await.unwrap();
+        let (replaces, keep) = (None, None);
+        owner.call(tieline_wire::meta::Link { id, parent, name, replaces, keep }).await.unwrap();
     }
     owner.call(unlink(directory, "f")).await.unwrap();
     owner.call(unlink(ROOT, "g")).await.unwrap();

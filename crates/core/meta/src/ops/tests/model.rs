@@ -18,7 +18,8 @@ type Index = usize;
 enum Step {
     Create(Index, usize),
     MakeDirectory(Index, usize),
-    Link(Index, Index, usize),
+    /// The last says whether it replaces.
+    Link(Index, Index, usize, bool),
     Unlink(Index, usize),
     RemoveDirectory(Index, usize),
     Rename(Index, usize, Index, usize, u8),
@@ -34,7 +35,8 @@ fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         3 => (node(), name()).prop_map(|(dir, name)| Step::Create(dir, name)),
         3 => (node(), name()).prop_map(|(dir, name)| Step::MakeDirectory(dir, name)),
-        2 => (node(), node(), name()).prop_map(|(file, dir, name)| Step::Link(file, dir, name)),
+        3 => (node(), node(), name(), any::<bool>())
+            .prop_map(|(file, dir, name, replaces)| Step::Link(file, dir, name, replaces)),
         1 => (node(), name()).prop_map(|(dir, name)| Step::Unlink(dir, name)),
         1 => (node(), name()).prop_map(|(dir, name)| Step::RemoveDirectory(dir, name)),
         4 => (node(), name(), node(), name(), 0..3u8)
@@ -94,13 +96,22 @@ impl Model {
         Ok(())
     }
 
-    fn link(&mut self, file: Index, dir: Index, name: usize) -> Outcome {
+    fn link(&mut self, file: Index, dir: Index, name: usize, replaces: bool) -> Outcome {
         self.live(file)?;
-        if self.directory(dir)?.entries.contains_key(&name) {
-            return Err(Exists);
+        let there = self.directory(dir)?.entries.get(&name).copied();
+        match there {
+            Some(_) if !replaces => return Err(Exists),
+            Some(there) if self.nodes[there].is_directory => return Err(IsDirectory),
+            _ => {}
         }
         if self.nodes[file].is_directory {
             return Err(NotPermitted);
+        }
+        if let Some(there) = there.filter(|&there| there != file) {
+            self.nodes[there].names -= 1;
+        }
+        if there == Some(file) {
+            return Ok(());
         }
         self.nodes[file].names += 1;
         self.nodes[dir].entries.insert(name, file);
@@ -222,10 +233,12 @@ impl Pair {
                 client.kind_of(mkdir(id(dir), NAMES[*name], 0o755)).await,
                 self.model.add(known(dir), *name, true),
             ),
-            Step::Link(file, dir, name) => (
-                client.kind_of(link(id(file), id(dir), NAMES[*name])).await,
-                self.model.link(known(file), known(dir), *name),
-            ),
+            Step::Link(file, dir, name, replaces) => {
+                let call = link(id(file), id(dir), NAMES[*name]);
+                let call = Link { replaces: replaces.then_some(true), ..call };
+                let told = client.kind_of(call).await;
+                (told, self.model.link(known(file), known(dir), *name, *replaces))
+            }
             Step::Unlink(dir, name) => (
                 client.kind_of(unlink(id(dir), NAMES[*name])).await,
                 self.model.remove(known(dir), *name, false),
@@ -333,7 +346,7 @@ async fn play(steps: Vec<Step>) {
     let mut pair = Pair { client, model: Model::new(), ids: vec![ROOT], chunks: 0 };
     for step in &steps {
         pair.step(step).await;
-        if matches!(step, Step::Rename(..)) {
+        if matches!(step, Step::Rename(..) | Step::Link(..)) {
             // What it replaced lingers a while: past that it is as gone as in the model.
             tokio::time::advance(std::time::Duration::from_secs(61)).await;
             house.remove_nameless().await;

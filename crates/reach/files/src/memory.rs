@@ -1,15 +1,16 @@
-//! A file system in memory: a tree and vectors of bytes, too simple to be wrong.
+//! Files in memory, for tests of doors: a tree and vectors of bytes, too simple to be wrong.
 //!
-//! It can be frozen, so that calls wait until it thaws; changed behind the kernel's back; and told
-//! how long beliefs hold. It checks no permissions, as the kernel does that,
-//! but tells strangers no attributes.
+//! It can be frozen, so that calls wait until it thaws; changed behind a door's back; told how long
+//! beliefs hold; and told of directories whose server is not heard. It checks no permissions, but
+//! tells strangers no attributes.
 
+use crate::*;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use tieline_files::*;
 use tieline_owed::cause::Cause;
 use tieline_types::locks::LockSet;
 use tieline_types::*;
@@ -26,6 +27,10 @@ pub struct Memory {
     pub keeps_cache: bool,
     pub callers: Mutex<Vec<Caller>>,
     pub lookups: AtomicU64,
+    /// Directories of which only the map tells what is mounted in them.
+    pub unheard: Mutex<Vec<FileId>>,
+    /// What was said to be read from end to end.
+    pub announced: Mutex<Vec<Range<u64>>>,
     pub flushes: AtomicU64,
     /// Whether each was of data only.
     pub syncs: Mutex<Vec<bool>>,
@@ -84,6 +89,8 @@ impl Memory {
             keeps_cache: true,
             callers: Mutex::default(),
             lookups: AtomicU64::new(0),
+            unheard: Mutex::default(),
+            announced: Mutex::default(),
             flushes: AtomicU64::new(0),
             syncs: Mutex::default(),
             freed: tokio::sync::Notify::new(),
@@ -290,6 +297,11 @@ impl Files for Memory {
         Ok(Found { attributes, entry: belief.clone(), belief })
     }
 
+    fn mounted_at(&self, parent: FileId, name: &Name) -> Option<FileId> {
+        let is_unheard = self.unheard.lock().unwrap().contains(&parent);
+        if is_unheard { self.lock().entry(At { parent, name }).ok() } else { None }
+    }
+
     async fn parent(&self, _: &Caller, directory: FileId) -> Result<FileId> {
         Ok(self.lock().node(directory)?.parent)
     }
@@ -357,8 +369,21 @@ impl Files for Memory {
         Ok((self.known(id)?, self.opened(caller, id, new.access)?))
     }
 
-    async fn create_nameless(&self, _: &Caller, _: FileId, _: NewFile) -> Result<(Known, Opened)> {
-        Err(error(ErrorKind::NotSupported))
+    async fn create_nameless(
+        &self,
+        caller: &Caller,
+        parent: FileId,
+        new: NewFile,
+    ) -> Result<(Known, Opened)> {
+        let id = {
+            let mut state = self.lock();
+            let mut attributes = state.attributes(FileKind::Regular, new.mode);
+            attributes.links = 0;
+            let id = attributes.id;
+            state.insert(attributes, parent, Vec::new());
+            id
+        };
+        Ok((self.known(id)?, self.opened(caller, id, new.access)?))
     }
 
     async fn make_directory(
@@ -395,6 +420,28 @@ impl Files for Memory {
         state.node_mut(at.parent)?.entries.insert(at.name.clone(), id);
         drop(state);
         self.known(id)
+    }
+
+    async fn put_in_place(
+        &self,
+        caller: &Caller,
+        id: FileId,
+        at: At<'_>,
+        replaces: bool,
+    ) -> Result<Known> {
+        self.gate("put_in_place").await;
+        let other = self.lock().entry(at);
+        if let Ok(other) = other
+            && replaces
+        {
+            let mut state = self.lock();
+            if state.node(other)?.attributes.is_directory() {
+                return Err(error(ErrorKind::IsDirectory));
+            }
+            state.node_mut(at.parent)?.entries.remove(at.name);
+            state.drop_link(other)?;
+        }
+        self.link(caller, id, at).await
     }
 
     async fn unlink(&self, _: &Caller, at: At<'_>) -> Result<()> {
@@ -459,6 +506,23 @@ impl Files for Memory {
         Ok(bytes[from..to].chunks(300_001).map(Bytes::copy_from_slice).collect())
     }
 
+    async fn read_ranges(
+        &self,
+        handle: HandleId,
+        ranges: &[Range<u64>],
+    ) -> Result<Vec<Vec<Bytes>>> {
+        check_ranges(ranges)?;
+        let mut all = Vec::new();
+        for range in ranges {
+            all.push(self.read(handle, range.start, (range.end - range.start) as u32).await?);
+        }
+        Ok(all)
+    }
+
+    fn announce(&self, _: HandleId, range: Range<u64>) {
+        self.announced.lock().unwrap().push(range);
+    }
+
     async fn write_as(
         &self,
         handle: HandleId,
@@ -474,7 +538,7 @@ impl Files for Memory {
             return Err(error(ErrorKind::BadHandle));
         }
         let bytes = &mut state.node_mut(id)?.bytes;
-        let appends = how.appends.expect("the door knows");
+        let appends = how.appends.unwrap_or(access.append);
         let at = if appends { bytes.len() } else { offset as usize };
         if bytes.len() < at + data.len() {
             bytes.resize(at + data.len(), 0);
@@ -504,7 +568,12 @@ impl Files for Memory {
     }
 
     async fn release(&self, handle: HandleId) {
-        self.lock().handles.remove(&handle);
+        let mut state = self.lock();
+        let Some(Handle { id, .. }) = state.handles.remove(&handle) else { return };
+        let is_open = state.handles.values().any(|other| other.id == id);
+        if !is_open && state.node(id).is_ok_and(|node| node.attributes.links == 0) {
+            state.nodes.remove(&id);
+        }
     }
 
     async fn allocate(&self, handle: HandleId, change: Allocation) -> Result<()> {
@@ -674,6 +743,15 @@ impl Files for Memory {
 
     async fn adler32(&self, _: &Caller, _: FileId) -> Result<u32> {
         Err(error(ErrorKind::NotSupported))
+    }
+
+    async fn content_version(&self, _: &Caller, file: FileId) -> Result<ContentVersion> {
+        let commit = self.lock().node(file)?.attributes.version;
+        Ok(ContentVersion { file, commit })
+    }
+
+    async fn residency(&self, _: &Caller, id: FileId) -> Result<Residency> {
+        self.lock().node(id).map(|_| Residency::Online)
     }
 }
 

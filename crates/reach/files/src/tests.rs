@@ -1,0 +1,5 @@
+//! Ways, streams and uploads, over files in memory.
+
+mod paths;
+mod streams;
+mod uploads;
