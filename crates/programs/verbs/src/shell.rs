@@ -1,13 +1,10 @@
-//! A file system without a mount, for the operator's verbs: paths are walked here, everything else
-//! is the client room.
-//!
-//! Invariants: a walk follows at most [`LINKS_MAX`] symlinks; links that lead out of the file
-//! system are an error that says so.
+//! A file system without a mount, for the operator's verbs: what a location's path leads to
+//! ([`tieline_files::Paths`]), everything else is the client room.
 
 use crate::known;
 use crate::parting;
 use crate::runtime;
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use std::future::Future;
 use std::os::unix::ffi::OsStrExt;
 use std::pin::Pin;
@@ -20,12 +17,10 @@ use tieline_base::keys::key_open;
 use tieline_base::location::Location;
 use tieline_bytes::Near;
 use tieline_client::{Operator, Parts, Settings, Volume};
-use tieline_files::Error;
+use tieline_files::{Entry, Files, LastLink, Paths, Who};
 use tieline_machine::users::own_caller;
-use tieline_types::{Attributes, Caller, FileId, FileKind, MdtIndex, Name, Shown};
+use tieline_types::{Attributes, Caller, FileId, MdtIndex, Name, Shown};
 
-/// As the kernel: more is a loop.
-const LINKS_MAX: usize = 40;
 /// A person waits.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The same for the first word of servers that a mount here talks with all the time.
@@ -44,14 +39,7 @@ pub struct Shell {
     pub key: MapVerifier,
     pub map: MapCell,
     location: Location,
-}
-
-/// What a path leads to.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    pub attributes: Attributes,
-    /// The directory it was found in, and its name there; `None` for the root.
-    pub at: Option<(FileId, Name)>,
+    paths: Paths,
 }
 
 /// Runs a command against the file system of `location`.
@@ -141,17 +129,17 @@ impl Shell {
         let near = Near::default();
         let parts = Parts { world, dialer, map: map.clone(), root, rule, near, spool: None };
         let volume = Volume::new(parts, settings);
+        let paths = paths(&location, volume.clone());
         let files = volume.clone();
-        Ok(Self { files, volume, caller: own_caller(), key, map, location })
+        Ok(Self { files, volume, caller: own_caller(), key, map, location, paths })
     }
 
     /// What the location's path leads to, following a symlink at its end or not.
     pub async fn resolve(&self, path: &[u8], follows_last: bool) -> anyhow::Result<Entry> {
-        let directory = self.location.source.directory.as_bytes();
-        let whole = [directory, b"/", path].concat();
-        self.walk(&whole, follows_last)
-            .await
-            .with_context(|| format!("/{} in {}", Shown(path), self.location.source))
+        let last = if follows_last { LastLink::Followed } else { LastLink::Kept };
+        let whole = [self.location.source.directory.as_bytes(), b"/", path].concat();
+        let found = self.paths.find(&Who::himself(self.caller.clone()), &whole, last).await;
+        found.with_context(|| format!("/{} in {}", Shown(path), self.location.source))
     }
 
     /// The directory that would hold a new entry at `path`, and the entry's name.
@@ -165,100 +153,20 @@ impl Shell {
         let parent = self.resolve(parent, true).await?;
         Ok((parent.attributes, name))
     }
+}
 
-    async fn walk(&self, path: &[u8], follows_last: bool) -> anyhow::Result<Entry> {
-        let mut todo: Vec<Vec<u8>> = components(path);
-        let mut entry = self.start(&mut todo).await?;
-        let mut links = 0;
-        while let Some(component) = todo.pop() {
-            if component == b".." {
-                let parent = self.files.parent(&self.caller, entry.attributes.id).await?;
-                let known = self.files.attributes(&self.caller, parent).await?;
-                entry = Entry { attributes: known.attributes, at: None };
-                continue;
-            }
-            let name = Name::new(component)?;
-            let parent = entry.attributes.id;
-            let next = self.lookup(parent, &name).await?;
-            let is_followed = follows_last || !todo.is_empty();
-            if next.attributes.kind == FileKind::Symlink && is_followed {
-                links += 1;
-                if links > LINKS_MAX {
-                    bail!("too many levels of symbolic links");
-                }
-                let target = self.files.read_symlink(&self.caller, next.attributes.id).await?;
-                if target.starts_with(b"/") {
-                    todo.extend(components(&self.inside(&target)?));
-                    entry = self.root().await?;
-                } else {
-                    todo.extend(components(&target));
-                }
-                continue;
-            }
-            entry = next;
-        }
-        Ok(entry)
+/// Absolute links lead inside as they do for who sees the mount, or the federation's conventional
+/// place.
+fn paths(location: &Location, files: Arc<dyn Files>) -> Paths {
+    let mut paths = Paths::new(files);
+    if let Some(mountpoint) = &location.mountpoint {
+        let directory = location.source.directory.as_bytes();
+        paths = paths.leading_in(mountpoint.as_os_str().as_bytes(), directory);
     }
-
-    async fn lookup(&self, parent: FileId, name: &Name) -> anyhow::Result<Entry> {
-        // The map knows junctions: a site that is cut off from the root is reached all the same.
-        if let Some(junction) = self.files.map().junctions_in(parent).find(|j| j.name == *name) {
-            let root = FileId::root_of(junction.mdt);
-            let known = self.files.attributes(&self.caller, root).await?;
-            let at = Some((parent, name.clone()));
-            return Ok(Entry { attributes: known.attributes, at });
-        }
-        let found = self.files.lookup(&self.caller, parent, name).await?;
-        let Some(attributes) = found.attributes else {
-            let kind = tieline_types::ErrorKind::NotFound;
-            return Err(Error::local(kind, format!("`{name}`")).into());
-        };
-        Ok(Entry { attributes, at: Some((parent, name.clone())) })
-    }
-
-    /// The root, or what the map says that a path's first components lead to.
-    async fn start(&self, todo: &mut Vec<Vec<u8>>) -> anyhow::Result<Entry> {
-        let first = todo.last().and_then(|component| Name::new(component.as_slice()).ok());
-        let map = self.files.map();
-        let mut junctions = map.junctions_in(self.files.root());
-        match first.filter(|first| junctions.any(|junction| junction.name == *first)) {
-            Some(name) => {
-                todo.pop();
-                self.lookup(self.files.root(), &name).await
-            }
-            None => self.root().await,
-        }
-    }
-
-    async fn root(&self) -> anyhow::Result<Entry> {
-        let known = self.files.attributes(&self.caller, self.files.root()).await?;
-        Ok(Entry { attributes: known.attributes, at: None })
-    }
-
-    /// The path within the file system that an absolute link target means.
-    fn inside(&self, target: &[u8]) -> anyhow::Result<Vec<u8>> {
-        let directory = self.location.source.directory.as_bytes();
-        let mount = self.location.mountpoint.as_ref().map(|path| path.as_os_str().as_bytes());
-        if let Some(rest) = mount.and_then(|mount| target.strip_prefix(mount))
-            && (rest.is_empty() || rest.starts_with(b"/"))
-        {
-            return Ok([directory, rest].concat());
-        }
-        let conventional = format!("/{}", self.location.source.fs);
-        match target.strip_prefix(conventional.as_bytes()) {
-            Some(rest) if rest.is_empty() || rest.starts_with(b"/") => Ok(rest.to_vec()),
-            _ => bail!("a link leads out of the file system, to {}", Shown(target)),
-        }
-    }
+    paths.leading_in(format!("/{}", location.source.fs), "")
 }
 
 /// Was a path refused because nothing has that name?
 pub fn is_not_found(error: &anyhow::Error) -> bool {
     tieline_base::report::kind(error) == Some(tieline_types::ErrorKind::NotFound)
-}
-
-/// The components of a path, the first one last.
-fn components(path: &[u8]) -> Vec<Vec<u8>> {
-    let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && part != b".");
-    parts.rev().map(<[u8]>::to_vec).collect()
 }

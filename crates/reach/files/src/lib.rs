@@ -2,7 +2,8 @@
 //!
 //! * [`Files`]: what every door asks; [`nouns`]: in which words. [`CoherentCache`]: for a door that
 //!   caches, too; [`Resume`]: for one whose requests outlive its process. Both are the mount's.
-//! * [`Who`]: for whom, and within which scope. [`Paths`]: from a path to a file.
+//! * [`Who`]: for whom, and within which scope. [`Paths`]: from a path to a file; [`Held`]: one that
+//!   is open until it is dropped.
 //! * [`Stream`]: a file from end to end; [`Upload`]: one that is seen when all of it is there.
 //!   [`Pages`]: bytes with the checks of their pages; [`ranges`]: how many of them at once.
 //! * [`memory`]: files in memory, for tests of doors.
@@ -11,6 +12,7 @@
 
 mod coherent;
 mod files;
+mod held;
 #[cfg(any(test, feature = "memory"))]
 pub mod memory;
 pub mod nouns;
@@ -26,6 +28,7 @@ mod who;
 
 pub use coherent::{CacheListener, CoherentCache};
 pub use files::Files;
+pub use held::Held;
 pub use nouns::*;
 pub use pages::Pages;
 pub use paths::{DEPTH_MAX, Entry, LINKS_MAX, LastLink, PATH_BYTES_MAX, Paths, STEPS_MAX};

@@ -15,6 +15,7 @@ mod chores;
 mod clocks;
 mod coherence;
 mod disks;
+mod doors;
 mod engines;
 mod faults;
 mod heal;

@@ -5,7 +5,7 @@ use crate::*;
 use bytes::Bytes;
 use std::sync::Arc;
 use tieline_types::checksum::crc32c;
-use tieline_types::{Caller, ErrorKind, FileId, HandleId};
+use tieline_types::{Allowed, Caller, Doing, ErrorKind, FileId, HandleId, Scope};
 
 async fn opened(memory: &Arc<Memory>, bytes: &[u8]) -> (FileId, HandleId) {
     let id = memory.put_elsewhere("file", bytes);
@@ -47,6 +47,29 @@ async fn who_was_promised_more_hears_of_it_once() {
     assert_eq!(stream.next().await.unwrap().unwrap().len(), 100);
     assert_eq!(stream.next().await.unwrap().unwrap_err().kind(), ErrorKind::Stale);
     assert!(stream.next().await.is_none());
+}
+
+#[tokio::test]
+async fn what_is_held_is_open_until_it_is_dropped_and_within_the_scope() {
+    let memory = Arc::new(Memory::new(1));
+    let bytes = noise(10);
+    memory.put_elsewhere("file", &bytes);
+    let allowed = vec![Allowed { path: Vec::new(), doing: Doing::Read }];
+    let who = Who::within(Caller::root(), Scope::new(allowed).unwrap());
+    let paths = Paths::new(memory.clone());
+    let entry = paths.find(&who, b"/file", LastLink::Followed).await.unwrap();
+    let access = Access { read: true, ..Access::default() };
+    let held = Held::open(memory.clone(), &who, &entry, access).await.unwrap();
+    assert_eq!(memory.read(held.handle, 0, 10).await.unwrap().concat(), bytes);
+    drop(held);
+    while memory.handles() > 0 {
+        tokio::task::yield_now().await;
+    }
+    for access in [Access { write: true, ..access }, Access { truncate: true, ..access }] {
+        let refused = Held::open(memory.clone(), &who, &entry, access).await;
+        assert_eq!(refused.map(|_| ()).unwrap_err().kind(), ErrorKind::PermissionDenied);
+    }
+    assert_eq!(memory.bytes("file"), bytes);
 }
 
 #[tokio::test]
