@@ -304,10 +304,11 @@ fn an_upload_shows_when_it_is_whole() -> Result<()> {
         gone.begin("PUT /data/new 1000000 replace", &bytes[..500_000])?;
         drop(gone);
         ensure!(std::fs::read(&path)? == b"other");
-        ann.refused("PUT /data/far 3 replace", "IsDirectory").or_else(|_| {
-            // The name is a link's: that is what goes.
-            ann.put("/data/far", b"now", "replace").map(drop)
-        })
+        // A directory is not replaced, but a link to one is.
+        ann.refused("PUT /fnal/far 3 replace", "IsDirectory")?;
+        ann.put("/data/far", b"now", "replace")?;
+        ensure!(federation.shell("cat data/far fnal/far/file")? == "nowfar\n");
+        Ok(())
     })
 }
 
