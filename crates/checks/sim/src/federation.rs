@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::{Guard, MapCell, MapSigner, MapVerifier, Rule};
-use tieline_blob::MemoryChunks;
+use tieline_blob::{ChunkStore, MemoryChunks};
 use tieline_client::Volume;
 use tieline_data::{Limits, TargetParts};
 use tieline_format::map::{FederationMap, Junction, Mdt, Ost, Pool, SignedMap};
@@ -99,6 +99,16 @@ impl Federation {
             spool: None,
         };
         Volume::new(parts, settings)
+    }
+
+    /// How many objects the OSTs hold.
+    pub async fn objects(&self) -> usize {
+        let mut count = 0;
+        for ost in &self.osts {
+            let listed = ost.list(None, usize::MAX).await;
+            count += listed.map_or(0, |listed| listed.chunks.len());
+        }
+        count
     }
 
     /// By how many seconds the clock of a site's servers is ahead of the truth.
