@@ -25,9 +25,9 @@
 //! * [`recover`], [`sessions`]: what outlives this process, and how the next one goes on.
 //! * [`door`]: what a door's own cache has of files' bytes.
 //! * [`mirrors`]: copies made, checked and repaired, for operators.
-//! * [`ranges`], [`adler`], [`space`]: holes and copies, checksums, what operators ask; [`vectored`]:
-//!   many ranges at once; [`residency`]: where bytes are to be had; [`adopt`]: files that were there
-//!   before us.
+//! * [`ranges`], [`adler`], [`space`]: holes and copies, checksums, what operators ask;
+//!   [`vectored`]: many ranges at once; [`residency`]: where bytes are to be had; [`adopt`]:
+//!   files that were there before us.
 //!
 //! Knows no kernel, no FUSE, no HTTP; no store and no blob.
 //!

@@ -1,10 +1,11 @@
 //! Reads of many ranges in one: what a program wants of a column of events, say.
 //!
-//! Ranges in one block, or in neighbouring ones, are read as one run; all runs are planned under one look at
-//! the file, so that their bytes are of one time, and are on their way before any is waited for:
-//! however many there are, that is one round trip. The foresight sees them as one list, in order:
-//! what was read after them before is fetched, too ([`tieline_foresight::past`]); whether the handle
-//! is read sequentially, or in equal leaps, a list does not say.
+//! Ranges in one block, or in neighbouring ones, are read as one run; all runs are planned
+//! under one look at the file, so that their bytes are of one time, and are on their way before
+//! any is waited for: however many there are, that is one round trip. The foresight sees them
+//! as one list, in order: what was read after them before is fetched, too
+//! ([`tieline_foresight::past`]); whether the handle is read sequentially, or in equal leaps, a
+//! list does not say.
 
 use crate::door::Giving;
 use crate::handles::FileHandle;
@@ -84,8 +85,8 @@ impl Shared {
         read
     }
 
-    /// Makes sure that the extents of all runs are known: a page tells how far pages reach here, and
-    /// so which others will be wanted; those are asked for at once.
+    /// Makes sure that the extents of all runs are known: a page tells how far pages reach here,
+    /// and so which others will be wanted; those are asked for at once.
     async fn look_at(self: &Arc<Self>, open: &Arc<FileHandle>, runs: &[Range<u64>]) -> Result<()> {
         let file = &open.file;
         self.view_committed(&open.caller, file, &runs[..runs.len().min(1)]).await?;

@@ -1,9 +1,10 @@
 //! What every door stands on: files as they are asked for, and ways to them.
 //!
-//! * [`Files`]: what every door asks; [`nouns`]: in which words. [`CoherentCache`]: for a door that
-//!   caches, too; [`Resume`]: for one whose requests outlive its process. Both are the mount's.
-//! * [`Who`]: for whom, and within which scope. [`Paths`]: from a path to a file; [`Held`]: one that
-//!   is open until it is dropped.
+//! * [`Files`]: what every door asks; [`nouns`]: in which words. [`CoherentCache`]: for a door
+//!   that caches, too; [`Resume`]: for one whose requests outlive its process. Both are the
+//!   mount's.
+//! * [`Who`]: for whom, and within which scope. [`Paths`]: from a path to a file; [`Held`]: one
+//!   that is open until it is dropped.
 //! * [`Stream`]: a file from end to end; [`Upload`]: one that is seen when all of it is there.
 //!   [`Pages`]: bytes with the checks of their pages; [`ranges`]: how many of them at once.
 //! * [`memory`]: files in memory, for tests of doors.

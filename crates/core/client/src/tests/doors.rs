@@ -313,3 +313,17 @@ async fn residency_is_that_of_the_worst_chunk() {
     }
     assert_eq!(volume.residency(&root, id).await.unwrap(), Residency::Lost);
 }
+
+/// Who has the only copies does not answer: it is said soon, and not that they are lost.
+#[tokio::test(start_paused = true)]
+async fn what_is_out_of_reach_is_not_lost() {
+    let fake = Fake::new();
+    let (id, _) = stored(&fake, 4 * CHUNK).await;
+    for index in 0..2 {
+        fake.lock().absent.insert(format!("oss{index}:1"));
+    }
+    let volume = fake.mount();
+    let begun = tokio::time::Instant::now();
+    assert_eq!(volume.residency(&Caller::root(), id).await.unwrap(), Residency::Unavailable);
+    assert!(begun.elapsed() < Duration::from_secs(3));
+}

@@ -8,6 +8,7 @@ mod channel;
 mod dice;
 mod locks;
 mod map;
+mod names;
 mod objects;
 mod trees;
 
@@ -547,28 +548,7 @@ impl State {
             Request::ReadTree(tree) => self.read_tree(&tree),
             Request::ReadFiles(files) => self.read_files(&files),
             Request::ReportTrails(report) => self.report_trails(report),
-            Request::Create(new) => {
-                if new.is_nameless == Some(true) {
-                    let id = self.add(new.parent, &new.name, FileKind::Regular);
-                    self.nodes.get_mut(&new.parent).unwrap().names.remove(&new.name);
-                    self.nodes.get_mut(&id).unwrap().attributes.links = 0;
-                    return done::<Create>(&CreateReply { is_new: true, open: self.open(id) });
-                }
-                let known = self.find(new.parent)?.names.get(&new.name).copied();
-                if known.is_some() && new.is_exclusive {
-                    return fail(ErrorKind::Exists);
-                }
-                let is_new = known.is_none();
-                let id = match known {
-                    Some(id) => id,
-                    None => {
-                        let id = self.add(new.parent, &new.name, FileKind::Regular);
-                        self.nodes.get_mut(&id).unwrap().attributes.mode = new.mode;
-                        id
-                    }
-                };
-                done::<Create>(&CreateReply { is_new, open: self.open(id) })
-            }
+            Request::Create(new) => self.create(&new),
             Request::MakeDirectory(new) => {
                 if self.find(new.parent)?.names.contains_key(&new.name) {
                     return fail(ErrorKind::Exists);
@@ -581,19 +561,7 @@ impl State {
                 self.nodes.get_mut(&id).unwrap().target = Some(new.target);
                 done::<MakeSymlink>(&self.entry(new.parent, id))
             }
-            Request::Link(Link { id, parent, name, replaces, .. }) => {
-                self.find(id)?;
-                let names = &mut self.nodes.get_mut(&parent).unwrap().names;
-                if names.contains_key(&name) && replaces != Some(true) {
-                    return fail(ErrorKind::Exists);
-                }
-                let replaced = names.insert(name, id);
-                if let Some(replaced) = replaced {
-                    self.nodes.get_mut(&replaced).unwrap().attributes.links -= 1;
-                }
-                self.nodes.get_mut(&id).unwrap().attributes.links += 1;
-                done::<Link>(&self.entry(parent, id))
-            }
+            Request::Link(new) => self.link(new),
             Request::Unlink(Unlink { parent, name, keep }) => {
                 let Some(id) = self.nodes.get_mut(&parent).unwrap().names.remove(&name) else {
                     return fail(ErrorKind::NotFound);
