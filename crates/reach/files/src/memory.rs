@@ -25,6 +25,8 @@ pub struct Memory {
     waiting: watch::Sender<usize>,
     pub valid: Duration,
     pub keeps_cache: bool,
+    /// Files may be made without a name.
+    pub has_nameless: bool,
     pub callers: Mutex<Vec<Caller>>,
     pub lookups: AtomicU64,
     /// Directories of which only the map tells what is mounted in them.
@@ -87,6 +89,7 @@ impl Memory {
             waiting: watch::channel(0).0,
             valid: Duration::from_secs(3600),
             keeps_cache: true,
+            has_nameless: true,
             callers: Mutex::default(),
             lookups: AtomicU64::new(0),
             unheard: Mutex::default(),
@@ -375,6 +378,9 @@ impl Files for Memory {
         parent: FileId,
         new: NewFile,
     ) -> Result<(Known, Opened)> {
+        if !self.has_nameless {
+            return Err(error(ErrorKind::NotSupported));
+        }
         let id = {
             let mut state = self.lock();
             let mut attributes = state.attributes(FileKind::Regular, new.mode);

@@ -272,7 +272,9 @@ fn an_unlinked_file_lives_until_it_is_closed() {
 
 #[test]
 fn what_is_not_offered_is_refused_as_usual() {
-    let on = Mounted::new();
+    let mut memory = Memory::new(1);
+    memory.has_nameless = false;
+    let on = Mounted::with(memory, |_| {});
     let path = CString::new(on.root().as_os_str().as_bytes()).unwrap();
     // SAFETY: a path that ends in a zero byte; the result is checked.
     let file = unsafe { libc::open(path.as_ptr(), libc::O_TMPFILE | libc::O_RDWR, 0o600) };
