@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_foresight::ahead::Width;
-use tieline_types::{ChunkId, ChunkRef, Digest, ErrorKind};
+use tieline_types::{ChunkId, ChunkRef, Digest, Encoding, ErrorKind};
 use tokio::time::Instant;
 
 const LENGTH: usize = 1 << 20;
@@ -61,7 +61,11 @@ fn stack(shelves: &[&Arc<Shelf>]) -> Stack {
 async fn each_source_is_asked_for_what_those_before_it_have_not() {
     let (chunk, bytes) = Fake::default().chunk(LENGTH);
     let part = |range: Range<u64>| {
-        Piece::new(range.start, bytes.slice(range.start as usize..range.end as usize))
+        Piece::new(
+            range.start,
+            bytes.slice(range.start as usize..range.end as usize),
+            Proof::Judged,
+        )
     };
     let here = |range| Piece { is_news: false, ..part(range) };
     let near = shelf("near", vec![here(100_000..300_000)]);
@@ -86,7 +90,7 @@ async fn each_source_is_asked_for_what_those_before_it_have_not() {
 async fn a_fault_ends_the_search_and_an_empty_stack_says_so() {
     let (chunk, bytes) = Fake::default().chunk(LENGTH);
     let slow = Arc::new(Shelf { name: "slow", fails: true, ..Shelf::default() });
-    let far = shelf("far", vec![Piece::new(0, bytes)]);
+    let far = shelf("far", vec![Piece::new(0, bytes, Proof::Judged)]);
     let fault = stack(&[&slow, &far]).fetch(&chunk, 0..10, &whose()).await.unwrap_err();
     assert_eq!((fault.kind, fault.what.as_str()), (ErrorKind::Timeout, "slow"));
     assert!(far.asked.lock().unwrap().is_empty(), "it would be waited for twice");
@@ -99,7 +103,7 @@ async fn a_fault_ends_the_search_and_an_empty_stack_says_so() {
 #[tokio::test]
 async fn what_is_to_be_verified_goes_on_only_if_it_has_the_digest() {
     let (chunk, bytes) = Fake::default().chunk(LENGTH);
-    let whole = |bytes: Bytes| Piece { proof: Proof::Whole, ..Piece::new(0, bytes) };
+    let whole = |bytes: Bytes| Piece::new(0, bytes, Proof::Whole(Encoding::Plain));
     let mut wrong = bytes.to_vec();
     wrong[5] ^= 1;
     let first = shelf("first", vec![]);
