@@ -122,6 +122,7 @@ fn map() -> FederationMap {
         pools: vec![],
         security: None,
         invitations: None,
+        repositories: None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Capabilities, and the calls about them.
 
 use super::*;
+use tieline_wire::capability::Scope;
 use tieline_wire::capability::*;
 
 pub fn calls(op: Op) -> Vec<Sample> {
