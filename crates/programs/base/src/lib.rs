@@ -3,6 +3,7 @@
 //!
 //! * [`source`], [`location`], [`contact`]: how a file system is named, found and met for the
 //!   first time; [`dialing`]: what that is done with; [`registry`]: the mounts of this machine.
+//! * [`repositories`]: what is published as files, beside servers.
 //! * [`federation`]: the map as text; [`keys`]: what signs it and judges it; [`invitation`]: the
 //!   word by which a site joins.
 //! * [`proving`]: how servers, mounts and verbs prove themselves; [`machines`]: who may speak for
@@ -19,5 +20,6 @@ pub mod machines;
 pub mod proving;
 pub mod registry;
 pub mod report;
+pub mod repositories;
 pub mod show;
 pub mod source;

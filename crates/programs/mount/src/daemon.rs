@@ -23,6 +23,7 @@ use tieline_base::contact::Contact;
 use tieline_base::dialing::world_with;
 use tieline_base::keys::key_open;
 use tieline_base::registry::{self, Ending, Entry, Registered};
+use tieline_base::repositories;
 use tieline_base::source::Source;
 use tieline_client::spool::Spool;
 use tieline_client::{AccessTimes, FileSystem, Near, Parts, Settings, Volume};
@@ -311,7 +312,9 @@ impl Mounted {
         let transport = world.transport.clone();
         let (map, root) = (known.map.clone(), known.root);
         let outside = (world.clone(), guard.clone(), map.clone());
-        let (near, _) = task.near(&world, &map, &known.key, false).await?;
+        let (dialer, published) = repositories::beside(dialer, &map);
+        let (mut near, _) = task.near(&world, &map, &known.key, false).await?;
+        near.further.push(published);
         let spool = task.spool(&known.key);
         let parts = Parts { world, dialer, map, root, rule, near, spool };
         let files = Volume::new_kept(parts, settings, held.keep.clone(), records);
@@ -344,13 +347,20 @@ impl Mounted {
             description: task.description(),
             patience: CONTACT_PATIENCE,
         };
-        let (map, key) = contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?;
+        let (map, key) = match source.repository() {
+            Some(name) => {
+                repositories::alone(source, &name, &options.from, options.list.as_deref())?
+            }
+            None => contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?,
+        };
+        let (dialer, published) = repositories::beside(dialer, &map);
         guard.follow(&map);
         options.near.check_osts(&map.current().map)?;
         let settings = task.settings();
         let keep = held.as_ref().map_or_else(Keep::none, |held| held.keep.clone());
         let top = FileId::root_of(MdtIndex(0));
-        let (near, missing) = task.near(&world, &map, &key, true).await?;
+        let (mut near, missing) = task.near(&world, &map, &key, true).await?;
+        near.further.push(published);
         let parts = |root, near| Parts {
             world: world.clone(),
             dialer: dialer.clone(),
