@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tieline_base::report::Usage;
 use tieline_client::Volume;
-use tieline_meta::identities::IdentityTable;
+use tieline_identities::{IdentityTable, Pages, Step};
 use tieline_types::identity::{IDENTITY_MAX, NOBODY};
 use tieline_types::{Caller, Gid, Identity, IdentityKind, Uid};
 use tokio::sync::{Notify, watch};
@@ -327,22 +327,13 @@ impl Idmap {
 
 /// The table of identities, if it is newer than `have`.
 pub async fn table_of(volume: &Volume, have: Option<u64>) -> anyhow::Result<Option<IdentityTable>> {
-    let (mut table, mut from, mut version) = (IdentityTable::default(), 0, None);
+    let mut pages = Pages::newer_than(have);
     loop {
-        let page = volume.identities(have.unwrap_or(u64::MAX), from).await?;
-        if Some(page.version) == have {
-            return Ok(None);
-        }
-        if version.is_some_and(|version| version != page.version) {
-            (table, from, version) = (IdentityTable::default(), 0, None);
-            continue;
-        }
-        version = Some(page.version);
-        from += u32::try_from(page.identities.len() + page.mappings.len())?;
-        table.told(page.is_whole);
-        table.adopt(page.version, page.identities, page.mappings);
-        if page.is_end {
-            return Ok(Some(table));
+        let wanted = pages.wanted();
+        match pages.take(volume.identities(wanted.have, wanted.from).await?) {
+            Step::More(more) => pages = more,
+            Step::Same => return Ok(None),
+            Step::Whole(table) => return Ok(Some(table)),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::shell::Shell;
 use std::process::Command;
 use std::time::Duration;
 use tieline_base::report::Usage;
-use tieline_meta::identities::IdentityTable;
+use tieline_identities::IdentityTable;
 use tieline_mount::idmap::table_of;
 use tieline_types::quota::{Payer, PayerKind};
 use tieline_types::{Caller, IdentityKind, MdtIndex};
