@@ -6,7 +6,8 @@
 //!
 //! * [`greeting`]: how every connection begins, whoever makes it; [`deaf`]: for who hears nothing.
 //! * [`servers`]: the table of them; [`asking`]: requests and what is tried again; [`maps`]: newer
-//!   maps; [`proofs`]: users who prove themselves; [`waits`]: how long is waited for whom.
+//!   maps; [`proofs`]: users who prove themselves; [`anywhere`]: what any MDS may be asked;
+//!   [`waits`]: how long is waited for whom.
 //! * [`server`]: one of them, with its [`ways`], whose [`turns`] it is, its [`pace`] and its
 //!   [`clock`]; [`abilities`]: what it can do.
 //! * [`sink`]: what servers say unasked, and who hears it ([`Hearer`]); [`records`]: what outlives
@@ -19,6 +20,7 @@
 //! every call ends after [`Parts::wait`], or when the absence that its server announced is over.
 
 mod abilities;
+mod anywhere;
 mod asking;
 pub mod by_key;
 mod channels;
