@@ -1,7 +1,7 @@
 //! The table of identities: who principals are, and what numbers their files carry.
 //!
 //! A value, which an MDS keeps and everybody else has copies of: made of pages
-//! ([`IdentityTable::page`], [`Pages`]) or of records, and asked.
+//! ([`IdentityTable::page`], [`crate::Pages`]) or of records, and asked.
 //!
 //! A principal is looked for as it stands; then, as `NAME/INSTANCE@REALM`, under `NAME/*@REALM` and
 //! `*/INSTANCE@REALM`; then under `*@REALM`; then, in the file system's own realm, as a user of
