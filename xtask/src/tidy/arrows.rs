@@ -16,14 +16,8 @@ const SIDEWAYS: &[&str] = &["words", "parts", "reach", "programs", "checks"];
 /// Where its tests may.
 const SIDEWAYS_IN_TESTS: &[&str] = &["core"];
 /// All that a door may see, beside the words.
-const SEEN_BY_DOORS: &[&str] = &[
-    "core/client",
-    "reach/people",
-    "parts/auth",
-    "parts/keep",
-    "parts/world",
-    "parts/telemetry",
-];
+const SEEN_BY_DOORS: &[&str] =
+    &["core/client", "reach/people", "parts/auth", "parts/keep", "parts/world", "parts/telemetry"];
 /// What a room does not know, although its floor would allow it.
 const UNKNOWN: &[(&str, &str)] = &[
     ("core/meta", "parts/net"),
