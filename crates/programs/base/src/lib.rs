@@ -6,8 +6,7 @@
 //! * [`repositories`]: what is published as files, beside servers.
 //! * [`federation`]: the map as text; [`keys`]: what signs it and judges it; [`invitation`]: the
 //!   word by which a site joins.
-//! * [`proving`]: how servers, mounts and verbs prove themselves; [`machines`]: who may speak for
-//!   its users.
+//! * [`proving`]: how servers, mounts and verbs prove themselves.
 //! * [`report`], [`show`]: how people are told of failures, and how things look.
 
 pub mod contact;
@@ -16,7 +15,6 @@ pub mod federation;
 pub mod invitation;
 pub mod keys;
 pub mod location;
-pub mod machines;
 pub mod proving;
 pub mod registry;
 pub mod report;

@@ -3,14 +3,11 @@
 //! Invariants: the parent hears exactly once how the start went; everything written is committed
 //! before the process ends, or the log says what was not.
 
+use crate::callers::{Shown, people_of};
 use crate::held::Held;
-use crate::idmap::{Idmap, Means};
-use crate::one::{OneUser, Who};
 use crate::options::Options;
-use crate::people::Users;
 use crate::spool::entry::About;
 use crate::spool::{self, DiskSpool};
-use crate::tickets::Tickets;
 use crate::{READY, remount};
 use anyhow::{Context, anyhow, bail};
 use rustix::fs::{AtFlags, StatxFlags};
@@ -18,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_admin::Subject;
-use tieline_auth::{Guard, MapCell, MapVerifier};
+use tieline_auth::{MapCell, MapVerifier};
 use tieline_base::contact::Contact;
 use tieline_base::dialing::world_with;
 use tieline_base::keys::key_open;
@@ -29,7 +26,7 @@ use tieline_client::spool::Spool;
 use tieline_client::{AccessTimes, FileSystem, Near, Parts, Settings, Volume};
 use tieline_format::Record as _;
 use tieline_format::map::SignedMap;
-use tieline_fuse::{Beginning, Mount, MountOptions, People};
+use tieline_fuse::{Beginning, Mount, MountOptions};
 use tieline_keep::{Keep, Kept, Kind, Record, Stage};
 use tieline_machine::process::ProcessId;
 use tieline_machine::table;
@@ -37,7 +34,6 @@ use tieline_telemetry::health::Health;
 use tieline_types::{Caller, FileId, MdtIndex, Name};
 use tieline_world::{Transport, World};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::timeout;
 
 /// First contact: a person, or the start of a machine, waits.
 const CONTACT_PATIENCE: Duration = Duration::from_secs(30);
@@ -49,9 +45,6 @@ const TELL_EVERY: Duration = Duration::from_millis(200);
 
 /// Signals to end that come so soon after one another are one.
 const SAME_SIGNAL: Duration = Duration::from_secs(3);
-
-/// How long a mount that goes on waits for what it can do without.
-const MOMENT: Duration = Duration::from_secs(3);
 
 /// Signs of life, at most so far apart, and looks at memory that is not used any more.
 const BEATS_APART: Duration = Duration::from_secs(5);
@@ -311,7 +304,6 @@ impl Mounted {
         let settings = task.settings();
         let transport = world.transport.clone();
         let (map, root) = (known.map.clone(), known.root);
-        let outside = (world.clone(), guard.clone(), map.clone());
         let (dialer, published) = repositories::beside(dialer, &map);
         let (mut near, _) = task.near(&world, &map, &known.key, false).await?;
         near.further.push(published);
@@ -325,7 +317,7 @@ impl Mounted {
         let beginning = Beginning::Taken(taken);
         // Programs wait for this daemon, whether servers can be reached or not.
         let before = Some(was_believed);
-        let (people, believed) = people_of(&task.options, &files, outside, before).await?;
+        let (people, believed) = people_of(&task.options, &files, guard, before).await?;
         let kept = kept.into_iter().chain(put_believed(&held.keep, believed)).collect();
         let beginning = (beginning, people);
         Self::attach(task, files, transport, (known.key.to_hex(), kept), beginning).await
@@ -391,8 +383,7 @@ impl Mounted {
             let known = Known { map: map.clone(), key: key.clone(), root };
             let kept = known.put(&keep);
             let beginning = Beginning::Mounted(held.map(|held| held.hand_over()));
-            let outside = (world.clone(), guard, map.clone());
-            let (people, believed) = people_of(&task.options, &files, outside, None).await?;
+            let (people, believed) = people_of(&task.options, &files, guard, None).await?;
             let kept = kept.into_iter().chain(put_believed(&keep, believed)).collect();
             let beginning = (beginning, people);
             let mounted =
@@ -606,56 +597,6 @@ async fn tell_root(mountpoint: &Path) {
     if tokio::time::timeout(ROOT_PATIENCE, heard).await.is_err() {
         tracing::warn!("the kernel does not get the root's attributes in time");
     }
-}
-
-/// Who callers are, where that is another question than what their numbers are; and how owners are
-/// shown.
-type Shown = (Option<Arc<dyn People>>, Means);
-
-/// These, and whether the servers believe this machine about its users, as an earlier daemon knew
-/// `before`, if there was one.
-async fn people_of(
-    options: &Options,
-    files: &Arc<Volume>,
-    (world, guard, map): (World, Arc<Guard>, MapCell),
-    before: Option<Option<bool>>,
-) -> anyhow::Result<(Shown, bool)> {
-    let is_proven = files.map().security.is_some();
-    let one = options.one_user.as_ref().map(Who::find).transpose()?;
-    if !is_proven && one.is_none() && matches!(options.idmap, Means::Auto | Means::Same) {
-        return Ok(((None, Means::Same), true));
-    }
-    let is_new = before.is_none();
-    let believed = match before.flatten() {
-        Some(was_believed) => was_believed,
-        None => match Users::are_believed(files).await {
-            Some(told) => told,
-            None if is_new => bail!("no MDS says whether it believes this machine"),
-            None => false,
-        },
-    };
-    let source = match &options.idmap {
-        // Whom the servers believe, they take as he is.
-        Means::Auto if believed => Means::Same,
-        source => source.clone(),
-    };
-    // Of a mount that goes on all is known again with the first contact.
-    let own = Users::owner(files);
-    let own = if is_new { own.await } else { timeout(MOMENT, own).await.ok().flatten() };
-    let idmap = match source {
-        Means::Same if believed => Idmap::same(),
-        _ => Idmap::start(source.clone(), files, own, is_new).await?,
-    };
-    let tickets = Arc::new(Tickets::new(guard));
-    let users = Users::new(files.clone(), (world, map), idmap, tickets);
-    if !is_new && believed {
-        users.was_believed();
-    }
-    let people: Arc<dyn People> = match one {
-        Some(one) => Arc::new(OneUser::new(users, one)),
-        None => Arc::new(users),
-    };
-    Ok(((Some(people), source), believed))
 }
 
 /// The directory below the root that is mounted.

@@ -1,7 +1,6 @@
 //! What stands behind `-o`: our own options, and those of mount(8) that fstab may carry.
 
 use crate::caches::NearOptions;
-use crate::idmap::Means;
 use crate::one::Who;
 use crate::spool;
 use std::path::PathBuf;
@@ -9,6 +8,7 @@ use std::time::Duration;
 use tieline_base::proving::{Proving, flavor_check, service_check};
 use tieline_base::report::Usage;
 use tieline_client::{Offline, ReadMode};
+use tieline_people::idmap::Means;
 use tieline_types::{ByteSize, Span};
 use tieline_world::Congestion;
 

@@ -51,8 +51,8 @@ impl Source for Site {
         let until = until.max(Instant::now() + FETCH_LEAST);
         let is_at_osts = chunk.at_osts().next().is_some();
         let fetched = match is_at_osts {
-            true => self.from_osts(wish, until).await?.map(|bytes| (bytes, Encoding::Plain)),
-            false => self.from_further(wish, until).await?,
+            true => self.brought_by_osts(wish, until).await?.map(|bytes| (bytes, Encoding::Plain)),
+            false => self.brought_by_further(wish, until).await?,
         };
         let Some((bytes, encoding)) = fetched else { return Ok(Vec::new()) };
         let Some(plain) = whole(chunk.length, bytes.clone(), (digest, encoding)).await else {
@@ -69,7 +69,7 @@ impl Source for Site {
 
 impl Site {
     /// All of a chunk. `None`: who asked asks himself.
-    async fn from_osts(&self, wish: &Wish, until: Instant) -> Result<Option<Bytes>, Fault> {
+    async fn brought_by_osts(&self, wish: &Wish, until: Instant) -> Result<Option<Bytes>, Fault> {
         let chunk = &wish.chunk;
         let step = chunk.length.div_ceil(REQUESTS_MAX).next_multiple_of(PIECE);
         // Who closes the file takes it back until now. What is begun is finished, for all nodes.
@@ -88,7 +88,7 @@ impl Site {
     }
 
     /// The same as it is encoded there.
-    async fn from_further(
+    async fn brought_by_further(
         &self,
         wish: &Wish,
         until: Instant,

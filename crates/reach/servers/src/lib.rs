@@ -6,7 +6,8 @@
 //!
 //! * [`greeting`]: how every connection begins, whoever makes it; [`deaf`]: for who hears nothing.
 //! * [`servers`]: the table of them; [`asking`]: requests and what is tried again; [`maps`]: newer
-//!   maps; [`proofs`]: users who prove themselves; [`waits`]: how long is waited for whom.
+//!   maps; [`proofs`]: users who prove themselves; [`anywhere`]: what any MDS may be asked;
+//!   [`waits`]: how long is waited for whom.
 //! * [`server`]: one of them, with its [`ways`], whose [`turns`] it is, its [`pace`] and its
 //!   [`clock`]; [`abilities`]: what it can do.
 //! * [`answerer`]: who answers in this process, in place of a server.
@@ -21,6 +22,7 @@
 
 mod abilities;
 mod answerer;
+mod anywhere;
 mod asking;
 pub mod by_key;
 mod channels;

@@ -1,22 +1,17 @@
-//! Who callers are to the file system, and as whom its owners are shown here.
+//! What a door asks about people.
 //!
-//! The kernel knows uids and gids of this machine, the file system its own identities. A mount that
-//! is given [`People`] asks them who a caller is, and translates owners on their way in and out.
-//! Without, the numbers are the same.
+//! A door knows those who come to it as its protocol names them, the file system its own
+//! identities. One that is given [`People`] asks them who a caller is, and translates owners on
+//! their way in and out. Without, the numbers are the same.
 
 use tieline_types::{Attributes, Caller, ErrorKind, Gid, Uid};
 
-/// The virtual attribute of any file that tells a program as whom it is served here: as
-/// [`People::described`] puts it, for who can ask no server himself.
-pub const WHO: &str = "system.tieline.who";
-
-/// The uid of a request of which the kernel does not say who asks (`FUSE_INVALID_UIDGID`).
-pub const UID_UNSAID: u32 = u32::MAX;
-
-/// Who asked, as the kernel and /proc say.
+/// Who asked, as this machine says.
 #[derive(Clone, Debug)]
 pub struct Asking {
+    /// The process or thread that wants something; 0: none that can be looked at.
     pub process: u32,
+    /// Its ids.
     pub stated: Caller,
 }
 
@@ -27,13 +22,7 @@ pub struct Unknown {
     pub why: String,
 }
 
-impl From<tieline_client::Error> for Unknown {
-    fn from(error: tieline_client::Error) -> Self {
-        Self { kind: error.kind(), why: error.to_string() }
-    }
-}
-
-/// What a mount asks about people.
+/// See the module.
 #[async_trait::async_trait]
 pub trait People: Send + Sync {
     /// Who it is to the file system.

@@ -1,10 +1,10 @@
 //! A look into a user's cache, by a process that is that user.
 //!
-//! `tieline auth token` is that process ([`look`] is what it does); [`ask`] runs it for a mount and
-//! hears what it found. Where the caller sees another tree of files than the mount (a unit with a
-//! private /tmp, a container), the process gets that tree's root as its standard input, and opens
-//! caches that are files below it. So nothing of that tree is executed, no namespace is entered,
-//! and what is opened is opened with the user's rights.
+//! Whoever has a [`Start`] says how that process is started; [`look`] is what it does, and [`ask`]
+//! runs it and hears what it found. Where the caller sees another tree of files than we do (a unit
+//! with a private /tmp, a container), the process gets that tree's root as its standard input, and
+//! opens caches that are files below it. So nothing of that tree is executed, no namespace is
+//! entered, and what is opened is opened with the user's rights.
 //!
 //! The process says a line when it has seen what is in the cache, and only then may it ask a KDC:
 //! who waits for storage that hangs, or for a keeper of caches, waits less long. Where all tickets
@@ -12,23 +12,21 @@
 //! may have a key of the user's).
 //!
 //! Invariants: the process ends with its deadline; it has the ids and groups of the caller before
-//! it begins, and nothing of the mount's environment but the name of krb5.conf.
+//! it begins, and nothing of our environment but the name of krb5.conf.
 
-use super::Owner;
-use anyhow::Context;
+use super::names::{keeper, leads_nowhere, name_below};
+use super::{Owner, place_of};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 use tieline_auth::gss::{Cache, GssInitiator, Keys, caches, default_cache};
 use tieline_auth::{BINDING, Mechanism, Trouble};
-use tieline_base::show;
-use tieline_types::{Shown, Time};
+use tieline_types::Time;
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How long a KDC has to give other tickets for those that have ended.
@@ -36,8 +34,11 @@ const ENDED_PATIENCE: Duration = Duration::from_secs(2);
 /// Of what the process says: a token has 64 KiB, in hexadecimal digits.
 const TEXT_MAX: u64 = 2 << 20;
 const VARIABLE: &str = "KRB5CCNAME";
-/// Where the process finds the root of the caller's tree.
-const BELOW: &str = "/proc/self/fd/0";
+
+/// How a process is started that calls [`look`] with what is said behind: `--target PRINCIPAL
+/// --binding DIGITS`, and `--below-stdin` where it shall look below its standard input. It prints
+/// what `seen` is told, or an empty line, and then what it found: each a line of JSON.
+pub type Start = fn() -> Command;
 
 /// What was found, where.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -125,7 +126,7 @@ pub fn lack(trouble: &Trouble, cache: Option<&str>) -> Lack {
         ),
         None => match ended.filter(|_| *trouble == Trouble::Expired) {
             Some(seconds) => {
-                let at = show::time(Time { seconds: seconds.into(), nanos: 0 });
+                let at = Time { seconds: seconds.into(), nanos: 0 };
                 format!("your ticket expired at {at} UTC: run `kinit`")
             }
             None => named.and_then(leads_nowhere).unwrap_or_else(|| trouble.to_string()),
@@ -135,40 +136,18 @@ pub fn lack(trouble: &Trouble, cache: Option<&str>) -> Lack {
     Lack { is_silent, why }
 }
 
-/// Who alone can look into caches of some kinds: a mount has others do it.
-fn keeper(cache: &str) -> Option<&'static str> {
-    let kinds = [
-        ("MEMORY:", "the program itself"),
-        ("KEYRING:process:", "the program itself"),
-        ("KEYRING:thread:", "the program's own thread"),
-        ("KEYRING:session:", "the session it was made in"),
-    ];
-    kinds.into_iter().find(|(kind, _)| cache.starts_with(kind)).map(|(_, keeper)| keeper)
-}
-
-/// The same cache in the caller's tree; `None`: it is no file, and the same everywhere.
-fn name_below(cache: &str) -> Option<String> {
-    let (kind, path) = match cache.split_once(':') {
-        Some((kind @ ("FILE" | "DIR"), path)) => (kind, path),
-        Some(_) => return None,
-        None => ("FILE", cache),
-    };
-    // `DIR::/path` is one of the directory's caches.
-    let (mark, path) = path.strip_prefix(':').map_or(("", path), |path| (":", path));
-    path.starts_with('/').then(|| format!("{kind}:{mark}{BELOW}{path}"))
-}
-
 /// Has a process with the user's ids look for a ticket.
 pub(super) fn ask(
+    start: Start,
     owner: &Owner,
     target: &str,
     binding: &[u8; BINDING],
     deadline: Instant,
 ) -> Result<Reading, Lack> {
     let purse = &owner.hand.purse;
-    let mut command = Command::new("/proc/self/exe");
+    let mut command = start();
     let binding: String = binding.iter().map(|byte| format!("{byte:02x}")).collect();
-    command.args(["auth", "token", "--target", target, "--binding", &binding]);
+    command.args(["--target", target, "--binding", &binding]);
     command.env_clear().current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if purse.place.is_some() {
@@ -191,18 +170,22 @@ pub(super) fn ask(
         return Err(Lack { is_silent: false, why });
     }
     let seen_by = (Instant::now() + super::LOOK_PATIENCE).min(deadline);
-    finish(command, seen_by, deadline).map_err(|error| Lack::silent(format!("{error:#}")))
+    finish(command, seen_by, deadline).map_err(Lack::silent)
 }
 
-/// `seen_by`: until then it must have said something.
-fn finish(mut command: Command, seen_by: Instant, deadline: Instant) -> anyhow::Result<Reading> {
-    let mut child = command.spawn().context("the process that reads caches cannot be run")?;
+/// `seen_by`: until then it must have said something. Else why nothing was heard.
+fn finish(mut command: Command, seen_by: Instant, deadline: Instant) -> Result<Reading, String> {
+    let unheard = |what: &str, error: std::io::Error| format!("{what}: {error}");
+    let mut child = command
+        .spawn()
+        .map_err(|error| unheard("the process that reads caches cannot be run", error))?;
     let (sender, first) = channel();
     // Read while it runs: a large token is more than a pipe takes.
     let said = child.stdout.take();
     let said = said.map(|stdout| std::thread::spawn(move || last_line(stdout, &sender)));
     let (mut until, mut why, mut ended) = (seen_by, super::HANGS, None);
-    while child.try_wait()?.is_none() {
+    let unseen = |error| unheard("the process that reads caches cannot be waited for", error);
+    while child.try_wait().map_err(unseen)?.is_none() {
         if let Ok(line) = first.try_recv() {
             (until, why) = (deadline, "looking for a ticket took too long: does a KDC answer?");
             ended = serde_json::from_str(&line).ok();
@@ -213,15 +196,16 @@ fn finish(mut command: Command, seen_by: Instant, deadline: Instant) -> anyhow::
         if Instant::now() >= until {
             let _ = child.kill();
             let _ = child.wait();
-            return ended.with_context(|| why);
+            return ended.ok_or_else(|| why.to_owned());
         }
         std::thread::sleep(LOOK_EVERY);
     }
-    let output = child.wait_with_output()?;
+    let output = child.wait_with_output().map_err(unseen)?;
     let said = said.and_then(|said| said.join().ok()).unwrap_or_default();
-    serde_json::from_str(&said).with_context(|| {
+    serde_json::from_str(&said).map_err(|error| {
         let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        format!("the process that reads caches says nothing ({}): {why}", output.status)
+        let status = output.status;
+        format!("the process that reads caches says nothing ({status}): {why}: {error}")
     })
 }
 
@@ -231,7 +215,7 @@ fn root_of(owner: &Owner) -> Result<OwnedFd, Lack> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(format!("/proc/{process}/root"), flags, Mode::empty());
     // It is looked at after the opening: a number of a process may have become another's.
-    let is_same = super::place_of(process) == owner.hand.purse.place;
+    let is_same = place_of(process) == owner.hand.purse.place;
     root.ok().filter(|_| is_same).ok_or_else(|| {
         Lack::silent(format!("the tree of files of process {process} cannot be entered"))
     })
@@ -273,41 +257,6 @@ fn become_user(uid: u32, gid: u32, groups: &[u32]) -> std::io::Result<()> {
     }
 }
 
-/// The name of a cache with the whole path of its file or directory, for who works in `cwd`.
-pub(super) fn named_whole(name: String, cwd: impl FnOnce() -> Option<PathBuf>) -> String {
-    let (kind, path) = name.split_once(':').unwrap_or(("FILE", &name));
-    let (mark, path) = path.strip_prefix(':').map_or(("", path), |path| (":", path));
-    if !["FILE", "DIR"].contains(&kind) || path.starts_with('/') || path.is_empty() {
-        return name;
-    }
-    let whole = cwd().and_then(|cwd| cwd.join(path).into_os_string().into_string().ok());
-    whole.map_or_else(|| name.clone(), |whole| format!("{kind}:{mark}{whole}"))
-}
-
-/// What is wrong with a name under which nobody finds a cache, for a process elsewhere.
-fn leads_nowhere(cache: &str) -> Option<String> {
-    let (kind, path) = cache.split_once(':').unwrap_or(("FILE", cache));
-    match kind {
-        "FILE" | "DIR" if path.trim_start_matches(':').starts_with('/') => None,
-        "FILE" | "DIR" => Some("the path in KRB5CCNAME is relative: name it whole".to_owned()),
-        "KCM" | "KEYRING" | "MEMORY" | "API" | "MSLSA" => None,
-        kind => {
-            let kind = Shown(kind.as_bytes());
-            Some(format!(
-                "KRB5CCNAME names a cache of the unknown kind `{kind}`: name a file, \
-                 KEYRING:persistent:{} or KCM:",
-                rustix::process::getuid().as_raw()
-            ))
-        }
-    }
-}
-
-/// The path that a cache is, if it is a file.
-pub(super) fn file_named(name: &str) -> Option<&Path> {
-    let path = Path::new(name.strip_prefix("FILE:").unwrap_or(name));
-    path.is_absolute().then_some(path)
-}
-
 /// What hexadecimal digits mean.
 pub fn bytes_of(digits: &str) -> Option<Vec<u8>> {
     if !digits.len().is_multiple_of(2) {
@@ -320,15 +269,6 @@ pub fn bytes_of(digits: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn files_are_known_by_their_names() {
-        assert_eq!(file_named("FILE:/tmp/x"), Some(Path::new("/tmp/x")));
-        assert_eq!(file_named("/tmp/x"), Some(Path::new("/tmp/x")));
-        for other in ["KCM:", "KEYRING:persistent:7", "DIR:/tmp/d", "FILE:x", ""] {
-            assert_eq!(file_named(other), None, "{other}");
-        }
-    }
 
     #[test]
     fn a_cache_that_nobody_else_can_look_into_is_said_to_be_one() {
@@ -354,7 +294,7 @@ mod tests {
             let begun = Instant::now();
             let (seen_by, deadline) =
                 (begun + Duration::from_millis(500), begun + Duration::from_secs(2));
-            (finish(command, seen_by, deadline).map_err(|error| error.to_string()), begun.elapsed())
+            (finish(command, seen_by, deadline), begun.elapsed())
         };
         let (hung, took) = ended("exec sleep 60");
         assert!(hung.unwrap_err().contains("where nothing answers"));
@@ -376,36 +316,11 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_path_is_of_where_its_process_works() {
-        let whole = |name: &str| named_whole(name.to_owned(), || Some("/home/k".into()));
-        assert_eq!(whole("cc"), "FILE:/home/k/cc");
-        assert_eq!(whole("FILE:./cc"), "FILE:/home/k/./cc");
-        assert_eq!(whole("DIR:d"), "DIR:/home/k/d");
-        assert_eq!(whole("DIR::d/tkt"), "DIR::/home/k/d/tkt");
-        for same in ["/tmp/x", "FILE:/tmp/x", "KCM:", "KEYRING:persistent:7", "BOGUS:x", "FILE:"] {
-            assert_eq!(whole(same), same);
-        }
-        assert_eq!(named_whole("cc".to_owned(), || None), "cc");
-    }
-
-    #[test]
     fn a_name_that_leads_nowhere_is_said_to_be_one() {
         let why = |cache| lack(&Trouble::NoTicket, Some(cache)).why;
         assert!(why("BOGUS:x").contains("unknown kind `BOGUS`"), "{}", why("BOGUS:x"));
         for cache in ["cc", "FILE:./cc", "DIR:d"] {
             assert!(why(cache).contains("relative: name it whole"), "{}", why(cache));
-        }
-    }
-
-    #[test]
-    fn files_of_another_tree_are_below_its_root() {
-        let below = |name| name_below(name).unwrap_or_default();
-        assert_eq!(below("FILE:/tmp/x"), "FILE:/proc/self/fd/0/tmp/x");
-        assert_eq!(below("/tmp/x"), "FILE:/proc/self/fd/0/tmp/x");
-        assert_eq!(below("DIR:/tmp/d"), "DIR:/proc/self/fd/0/tmp/d");
-        assert_eq!(below("DIR::/tmp/d/tkt"), "DIR::/proc/self/fd/0/tmp/d/tkt");
-        for same in ["KCM:", "KEYRING:persistent:7", "MEMORY:x", "FILE:x"] {
-            assert_eq!(name_below(same), None, "{same}");
         }
     }
 

@@ -1,11 +1,11 @@
-//! Who the users of a mount are to the file system.
+//! Who this machine's users are to the file system.
 //!
 //! Where the servers believe this machine (or nothing is proven at all), a caller is who the
 //! machine's ids say, as [`Idmap`] translates them. Else a caller is whoever his ticket shows
 //! ([`Tickets`]). Who has none is whom the servers take him for ([`word`](crate::word)),
-//! and that depends on whose the mount's connection is: of a machine's users they make strangers
+//! and that depends on whose the connection is: of a machine's users they make strangers
 //! and of its root what the map says; over a user's connection all are strangers, root and the
-//! user's own processes too. What somebody mounted with is nobody's right but his own processes',
+//! user's own processes too. What somebody connected with is nobody's right but his own processes',
 //! as long as they find it themselves.
 //!
 //! A KDC that does not answer makes no stranger of anybody: that is an error, and the next try may
@@ -15,17 +15,18 @@
 //! rules or identities did; at most [`KNOWN_MAX`] are remembered.
 
 use crate::idmap::Idmap;
+use crate::judges::{AnyMds, Judges};
 use crate::tickets::{Hand, Lack, Purse, Seen, Tickets, is_same_file};
 use crate::word::Word;
+use crate::{Asking, People, Unknown, lock, programs};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_auth::MapCell;
-use tieline_base::machines::trust_of;
-use tieline_client::{FileSystem, Volume};
-use tieline_fuse::{Asking, People, Unknown};
+use tieline_identities::machines::trust_of;
+use tieline_servers::Servers;
 use tieline_types::identity::NOBODY;
 use tieline_types::{Caller, ErrorKind, Gid, MdtIndex, Uid};
 use tieline_wire::identity::ProveReply;
@@ -37,8 +38,6 @@ const KNOWN_MAX: usize = 4096;
 const BELIEVED: Duration = Duration::from_secs(5);
 /// How long it is believed whether users must show tickets.
 const RULES_BELIEVED: Duration = Duration::from_secs(60);
-/// How long a mount that begins waits to hear whether its machine is believed.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(20);
 /// A ticket is shown again so long before servers take it for over.
 const MARGIN: Duration = Duration::from_secs(2);
 /// A KDC that did not answer is not waited for again so soon: a program that looks at ten files
@@ -47,9 +46,7 @@ const SILENT: Duration = Duration::from_secs(5);
 
 /// See the module.
 pub struct Users {
-    volume: Arc<Volume>,
-    /// Whose MDS is asked.
-    mdt: MdtIndex,
+    judges: Arc<dyn Judges>,
     world: World,
     map: MapCell,
     idmap: Arc<Idmap>,
@@ -94,52 +91,40 @@ enum Rule {
     Word,
     /// By tickets; of others, and of root, this machine says who they are.
     Machine,
-    /// By tickets only: the mount's connection is a user's.
+    /// By tickets only: the connection is a user's.
     User,
 }
 
 impl Users {
+    /// Of whoever has these servers, and asks those of this MDT first. What `tickets` find is shown
+    /// to them from now on.
     pub fn new(
-        volume: Arc<Volume>,
+        servers: &Arc<Servers>,
+        first: MdtIndex,
+        idmap: Arc<Idmap>,
+        tickets: Arc<Tickets>,
+    ) -> Self {
+        servers.set_credentials(tickets.clone());
+        let judges = Arc::new(AnyMds { servers: servers.clone(), first });
+        let outside = (servers.world().clone(), servers.map.clone());
+        Self::judged_by(judges, outside, idmap, tickets)
+    }
+
+    fn judged_by(
+        judges: Arc<dyn Judges>,
         (world, map): (World, MapCell),
         idmap: Arc<Idmap>,
         tickets: Arc<Tickets>,
     ) -> Self {
-        volume.set_credentials(tickets.clone());
         let is_personal = AtomicBool::new(map.current().map.security.is_some());
-        let mdt = volume.root().mdt();
         let (known, silent) = (Mutex::default(), Mutex::default());
-        let word = Word::new(volume.clone(), map.clone());
-        Self { volume, mdt, world, map, idmap, tickets, is_personal, known, silent, word }
+        let word = Word::new(judges.clone(), map.clone());
+        Self { judges, world, map, idmap, tickets, is_personal, known, silent, word }
     }
 
     /// For a process that follows another one: see [`Word::was_believed`].
     pub fn was_believed(&self) {
         self.word.was_believed();
-    }
-
-    /// Do the servers take this machine's word for its users? `None`: nobody answers.
-    pub async fn are_believed(volume: &Volume) -> Option<bool> {
-        if volume.map().security.is_none() {
-            return Some(true);
-        }
-        let (mdt, root) = (volume.root().mdt(), Caller::root());
-        match tokio::time::timeout(ANSWER_PATIENCE, volume.taken_anywhere(mdt, &root)).await {
-            Ok(Ok(told)) => Some(told.is_believed),
-            Ok(Err(error)) if error.kind() == ErrorKind::PermissionDenied => Some(false),
-            Ok(Err(_)) | Err(_) => None,
-        }
-    }
-
-    /// Whose this mount is, if it is one user's: as an identity, and here.
-    pub async fn owner(volume: &Volume) -> Option<(Caller, Caller)> {
-        if rustix::process::geteuid().is_root() {
-            return None;
-        }
-        let here = tieline_machine::users::own_caller();
-        let told = volume.taken_anywhere(volume.root().mdt(), &here).await.ok()?;
-        let is_user = told.principal.is_some_and(|name| !name.contains('/'));
-        (is_user && !told.is_believed).then_some((told.caller, here))
     }
 
     fn is_secure(&self) -> bool {
@@ -212,16 +197,20 @@ impl Users {
         stated: &Caller,
         rule: Rule,
     ) -> Result<Caller, Unknown> {
-        let hand = match self.tickets.hand(process, stated.uid.0).await {
-            Ok(hand) => hand,
-            Err(lack) => return self.without(stated, rule, lack).await,
-        };
+        match programs::hand(&self.tickets, process, stated.uid.0).await {
+            Ok(hand) => self.by_hand(hand, stated, rule).await,
+            Err(lack) => self.without(stated, rule, lack).await,
+        }
+    }
+
+    /// Whoever has this cache.
+    async fn by_hand(&self, hand: Hand, stated: &Caller, rule: Rule) -> Result<Caller, Unknown> {
         let identities = self.idmap.version();
         let known = lock(&self.known).get(&hand.purse).cloned();
         let is_good = |known: &Known| {
             let is_over = known.until.is_some_and(|until| Instant::now() >= until);
             // Whether a cache that is no file changed, only a server that is shown it again says.
-            let is_untold = || matches!(known.seen, Seen::At(_)) && self.volume.is_away(self.mdt);
+            let is_untold = || matches!(known.seen, Seen::At(_)) && self.judges.is_away();
             let is_as_told = known.identities == identities;
             !is_over && is_as_told && (hand.is_as(known.seen) || is_untold())
         };
@@ -239,14 +228,15 @@ impl Users {
         }
         let number = self.new_number();
         self.tickets.register(number, &hand, stated);
-        let told = match self.volume.show(self.mdt, number).await {
+        let told = match self.judges.shown(number).await {
             Ok(told) => told,
-            Err(error) => {
+            Err(unknown) => {
                 let lack = self.tickets.lack(number);
                 self.tickets.forget(number);
                 let Some(lack) = lack else {
-                    tracing::info!(uid = stated.uid.0, %error, "a user's ticket is refused");
-                    return Err(error.into());
+                    let (uid, error) = (stated.uid.0, &unknown.why);
+                    tracing::info!(uid, %error, "a user's ticket is refused");
+                    return Err(unknown);
                 };
                 if lack.is_silent {
                     let silent = Silent { seen: before, at: Instant::now(), lack: lack.clone() };
@@ -349,6 +339,5 @@ impl People for Users {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+#[cfg(test)]
+mod tests;

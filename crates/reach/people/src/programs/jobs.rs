@@ -1,7 +1,7 @@
 //! Whose job a process belongs to: notes in a place where everybody may make some, by the names of
 //! control groups.
 //!
-//! Written by `tieline auth run`, read by mounts that root made.
+//! Written by who runs a job (`tieline auth run`), read by doors of root that serve this machine.
 //!
 //! Invariant: a note counts only for the user who made it, and is never waited for.
 
@@ -16,7 +16,7 @@ pub const JOBS: &str = "/run/tieline/jobs";
 /// Of a note: it names a cache, which is a path at most.
 const NOTE_MAX: u64 = 8192;
 
-/// Users' jobs are noted where root's mounts made a place for that. As in /tmp, everybody makes
+/// Users' jobs are noted where root's doors made a place for that. As in /tmp, everybody makes
 /// notes there, and nobody removes another's.
 pub fn make_place_for_jobs() {
     if rustix::process::geteuid().is_root() {

@@ -4,7 +4,7 @@ use tieline_format::map::Security;
 use tieline_types::MachineTrust;
 
 /// As what machines and roles come: they may state their users' ids.
-pub(crate) const MACHINES: [&str; 2] = ["host", "tieline_role"];
+pub const MACHINES: [&str; 2] = ["host", "tieline_role"];
 
 /// How far the map believes a machine of its users; `None`: the principal is a user's.
 pub fn trust_of(principal: &str, security: Option<&Security>) -> Option<MachineTrust> {

@@ -1,12 +1,12 @@
-//! Turns to wait for what users chose: a path may lead to storage that hangs, or into this very
-//! mount, and whoever looks there may never come back.
+//! Turns to wait for what users chose: a path may lead to storage that hangs, or into the very
+//! mount that asks, and whoever looks there may never come back.
 //!
 //! Such work is done by threads that nobody else waits for. Who asked waits for a while; the work
 //! keeps its turn until it ends, however long that is. So what one user hangs holds up himself.
 //!
 //! Invariant: at most so many works of one user, and of all, are under way at once.
 
-use super::lock;
+use crate::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};

@@ -9,12 +9,12 @@
 //! Invariants: one question about one caller is under way, but for the first; at most
 //! [`KNOWN_MAX`] answers are remembered.
 
+use crate::judges::Judges;
+use crate::{Unknown, lock};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tieline_auth::MapCell;
-use tieline_client::{FileSystem, Volume};
-use tieline_fuse::Unknown;
 use tieline_types::{Caller, ErrorKind, Gid, Uid, Version};
 use tieline_wire::identity::ProveReply;
 use tokio::time::{Instant, timeout};
@@ -35,7 +35,7 @@ fn said_by(caller: &Caller) -> Stated {
 
 /// See the module.
 pub struct Word {
-    volume: Arc<Volume>,
+    judges: Arc<dyn Judges>,
     map: MapCell,
     state: Mutex<State>,
 }
@@ -55,8 +55,8 @@ struct Answer {
 }
 
 impl Word {
-    pub fn new(volume: Arc<Volume>, map: MapCell) -> Arc<Self> {
-        Arc::new(Self { volume, map, state: Mutex::default() })
+    pub fn new(judges: Arc<dyn Judges>, map: MapCell) -> Arc<Self> {
+        Arc::new(Self { judges, map, state: Mutex::default() })
     }
 
     /// An earlier process heard that this machine is believed. That counts until servers say it
@@ -91,7 +91,7 @@ impl Word {
             word.lock().asking.remove(&key);
             told
         });
-        if self.volume.is_away(self.volume.root().mdt()) && last.version == version {
+        if self.judges.is_away() && last.version == version {
             return last.told;
         }
         match timeout(PATIENCE, asking).await {
@@ -104,10 +104,9 @@ impl Word {
         let (uid, gid, groups, proof) = stated.clone();
         let version = self.map.current().map.version;
         let caller = Caller { uid, gid, groups, proof };
-        let told = self.volume.taken_anywhere(self.volume.root().mdt(), &caller).await;
-        let told = told.map_err(|error| {
+        let told = self.judges.taken(&caller).await.inspect_err(|unknown| {
+            let error = &unknown.why;
             tracing::info!(uid = uid.0, %error, "whom servers take a user for is not known");
-            Unknown::from(error)
         });
         if is_answer(&told) {
             let mut state = self.lock();
@@ -121,11 +120,86 @@ impl Word {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
 /// Others say that nobody answered.
 fn is_answer(told: &Told) -> bool {
     told.as_ref().map_or_else(|unknown| unknown.kind == ErrorKind::PermissionDenied, |_| true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{Fake, map, said, taken};
+
+    const GOOD_FOR: Duration = Duration::from_secs(5);
+    const OLD: Duration = Duration::from_secs(6);
+
+    fn of(fake: &Arc<Fake>) -> (Arc<Word>, MapCell) {
+        let cell = fake.cell();
+        (Word::new(fake.clone(), cell.clone()), cell)
+    }
+
+    async fn uid(word: &Arc<Word>) -> Result<u32, ErrorKind> {
+        let told = word.told(&said(1501), GOOD_FOR).await;
+        told.map(|told| told.caller.uid.0).map_err(|unknown| unknown.kind)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_counts_until_it_is_old_or_the_map_another() {
+        let fake = Fake::new();
+        fake.take(1501, taken(65534));
+        let (word, cell) = of(&fake);
+        assert_eq!((uid(&word).await, uid(&word).await), (Ok(65534), Ok(65534)));
+        assert_eq!(fake.asked(), 1);
+        fake.take(1501, taken(7));
+        assert_eq!(uid(&word).await, Ok(65534));
+        tokio::time::advance(OLD).await;
+        assert_eq!((uid(&word).await, fake.asked()), (Ok(7), 2));
+        fake.take(1501, taken(8));
+        assert!(cell.offer(fake.sign(&map(2))).unwrap());
+        assert_eq!((uid(&word).await, fake.asked()), (Ok(8), 3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_hears_of_a_silence_who_was_answered_before() {
+        let fake = Fake::new();
+        let silent = || Unknown { kind: ErrorKind::Unreachable, why: "all MDSs".to_owned() };
+        fake.take(1501, Err(silent()));
+        let (word, _) = of(&fake);
+        assert_eq!(uid(&word).await, Err(ErrorKind::Unreachable));
+        fake.take(1501, taken(65534));
+        assert_eq!(uid(&word).await, Ok(65534), "a silence is no answer to be kept");
+        tokio::time::advance(OLD).await;
+        fake.take(1501, Err(silent()));
+        assert_eq!(uid(&word).await, Ok(65534));
+        // A refusal is an answer.
+        let denied = Unknown { kind: ErrorKind::PermissionDenied, why: "a stranger".to_owned() };
+        fake.take(1501, Err(denied));
+        assert_eq!(uid(&word).await, Err(ErrorKind::PermissionDenied));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_away_or_slow_is_asked_beside_the_last_answer() {
+        let fake = Fake::new();
+        fake.take(1501, taken(65534));
+        let (word, _) = of(&fake);
+        assert_eq!(uid(&word).await, Ok(65534));
+        tokio::time::advance(OLD).await;
+        fake.take(1501, taken(7));
+        fake.set_slow(Duration::from_secs(60));
+        let begun = Instant::now();
+        assert_eq!(uid(&word).await, Ok(65534));
+        assert_eq!(begun.elapsed(), PATIENCE);
+        assert_eq!((uid(&word).await, fake.asked()), (Ok(65534), 2), "it is under way");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(uid(&word).await, Ok(7));
+        tokio::time::advance(OLD).await;
+        fake.set_away();
+        let begun = Instant::now();
+        assert_eq!(uid(&word).await, Ok(7));
+        assert!(begun.elapsed().is_zero(), "of whom it is known that he is away");
+    }
 }
