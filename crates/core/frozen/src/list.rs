@@ -6,7 +6,8 @@
 //!   { "path": "bin", "kind": "directory", "mode": 493, "mtime": 1700000000 },
 //!   { "path": "bin/run", "kind": "file", "mode": 493, "mtime": 1700000000, "size": 9,
 //!     "chunks": [ { "length": 9, "digest": "…-sha1-zlib", "stored": 17 } ] },
-//!   { "path": "run", "kind": "symlink", "mode": 511, "mtime": 1700000000, "target": "bin/run" } ] }
+//!   { "path": "run", "kind": "symlink", "mode": 511, "mtime": 1700000000, "target": "bin/run" }
+//! ] }
 //! ```
 //!
 //! A chunk lies at `data/ab/cd…`, as its digest is written, encoded as that covers it; or, if the
@@ -305,18 +306,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_read_nothing_breaks(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn whatever_is_read_nothing_breaks(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+        ) {
             let _ = Tree::read(&bytes, &name(), MdtIndex(0));
         }
 
         #[test]
         fn entries_of_any_shape_are_read_or_refused(
-            path in "[a-c/.]{0,6}", size in any::<u64>(), length in any::<u64>(), stored in any::<u64>(),
+            path in "[a-c/.]{0,6}",
+            (size, length, stored) in any::<(u64, u64, u64)>(),
         ) {
             let digest = "a9993e364706816aba3e25717850c26c9cd0d89d-sha1-zlib";
             let _ = read(&format!(
-                r#"{ROOT}, {{"path": "{path}", "kind": "file", "mode": 1, "mtime": 0, "size": {size},
-                "chunks": [{{"length": {length}, "digest": "{digest}", "stored": {stored}}}]}}"#
+                r#"{ROOT}, {{"path": "{path}", "kind": "file", "mode": 1, "mtime": 0,
+                "size": {size}, "chunks": [{{"length": {length}, "digest": "{digest}", "stored": {stored}}}]}}"#
             ));
         }
     }

@@ -1,5 +1,6 @@
 //! Where a file system is: `HOST[:PORT][,HOST2[:PORT]]:/FS[/directory]` for `mount`,
-//! `tieline://HOST[:PORT]/FS/path` for verbs; or `repository:NAME[/directory]`, which has no server.
+//! `tieline://HOST[:PORT]/FS/path` for verbs; or `repository:NAME[/directory]`, which has no
+//! server.
 
 use crate::report::Usage;
 use std::fmt;

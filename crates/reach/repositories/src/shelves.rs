@@ -97,7 +97,7 @@ impl Repositories {
             match timeout_at(share, shelf.get(want)).await.unwrap_or_else(|_| Err(slow())) {
                 Ok(bytes) => return Ok(bytes),
                 Err(trouble) => {
-                    tracing::info!(%repository, source, error = %trouble, "a source is passed over");
+                    tracing::info!(%repository, source, %trouble, "a source is passed over");
                     if trouble.kind != ErrorKind::NotFound {
                         self.failed(&source);
                     }

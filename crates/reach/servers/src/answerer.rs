@@ -101,7 +101,7 @@ impl Here {
             boot: 1,
             lease_ms: u32::MAX,
             flavor: Flavor::Null,
-            features: 0,
+            features: Welcome::FROZEN,
             server: self.address.clone(),
             map: Version(0),
             holder: None,
