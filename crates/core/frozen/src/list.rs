@@ -320,7 +320,8 @@ mod tests {
             let digest = "a9993e364706816aba3e25717850c26c9cd0d89d-sha1-zlib";
             let _ = read(&format!(
                 r#"{ROOT}, {{"path": "{path}", "kind": "file", "mode": 1, "mtime": 0,
-                "size": {size}, "chunks": [{{"length": {length}, "digest": "{digest}", "stored": {stored}}}]}}"#
+                "size": {size}, "chunks": [{{"length": {length}, "digest": "{digest}",
+                "stored": {stored}}}]}}"#
             ));
         }
     }
