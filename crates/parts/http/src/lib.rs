@@ -47,6 +47,8 @@ pub mod range;
 pub mod server;
 mod stream;
 pub mod tls;
+#[cfg(test)]
+mod trial;
 pub mod url;
 
 pub use error::{Error, Phase};

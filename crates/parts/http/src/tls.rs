@@ -19,7 +19,6 @@ pub use subject::subject;
 
 use crate::error::{Error, Phase};
 use crate::stream::{Io, Stream};
-use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -139,14 +138,10 @@ impl ClientTls {
         roots: Roots,
         identity: Option<Identity>,
     ) -> Result<Self, TlsError> {
-        let provider = provider();
-        let verifier =
-            WebPkiServerVerifier::builder_with_provider(roots.store().into(), provider.clone())
-                .build()
-                .map_err(|error| TlsError::Verifier(error.to_string()))?;
-        let builder = ClientConfig::builder_with_details(provider, Arc::new(Time(clock.clone())))
+        let time = Arc::new(Time(clock.clone()));
+        let builder = ClientConfig::builder_with_details(provider(), time)
             .with_safe_default_protocol_versions()?
-            .with_webpki_verifier(verifier);
+            .with_root_certificates(roots.store());
         let mut config = match identity {
             Some(Identity { chain, key }) => builder.with_client_auth_cert(chain, key)?,
             None => builder.with_no_client_auth(),
