@@ -4,7 +4,8 @@
 //! behind HTTP. What these share is here: connections and their limits, TLS, bodies that stream,
 //! ranges, preconditions, digests. What their requests mean is not.
 //!
-//! * [`client`]: [`Client`](client::Client) asks: pool, redirects, [`RangedBody`](client::RangedBody).
+//! * [`client`]: [`Client`](client::Client) asks: pool, redirects, judged ranges
+//!   ([`RangedBody`](client::RangedBody)).
 //! * [`server`]: [`Server`](server::Server) answers by a [`Handler`](server::Handler);
 //!   [`server::content`] answers ranges and preconditions for whatever can be read at an offset.
 //! * [`body`]: what is sent ([`Body`](body::Body)) and what comes ([`Received`](body::Received)).
@@ -20,7 +21,7 @@
 //!
 //! | limit | client | server |
 //! |---|---|---|
-//! | connections | per host 16, in all 64 (waited for) | in all 1024 (waiting), per peer 256 (refused) |
+//! | connections | per host 16, in all 64 (waited for) | in all 1024 (wait), per peer 256 (refused) |
 //! | connect, TLS handshake | 10 s, 10 s | –, 10 s |
 //! | head: bytes, lines, time | 64 KiB, 128, 60 s after the request | 64 KiB, 128, 15 s |
 //! | between requests | 30 s | 60 s |

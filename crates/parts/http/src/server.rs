@@ -31,6 +31,7 @@ use hyper_util::rt::TokioIo;
 use places::{Place, Places};
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tieline_world::{Connection, Listener, World};
 use tokio::sync::watch;
@@ -133,7 +134,7 @@ async fn accept(
                     tracing::debug!(peer = %connection.peer, "too many connections of one peer");
                     continue;
                 };
-                connections.spawn(converse(shared.clone(), connection, place));
+                connections.spawn(live(shared.clone(), connection, place));
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept connections for HTTP");
@@ -145,25 +146,50 @@ async fn accept(
     while connections.join_next().await.is_some() {}
 }
 
-/// One connection.
-async fn converse(shared: Arc<Shared>, connection: Connection, _place: Place) {
+/// One connection, for as long as it may be.
+async fn live(shared: Arc<Shared>, connection: Connection, _place: Place) {
     let peer: Arc<str> = connection.peer.as_str().into();
+    let most = shared.settings.life;
+    let conversation = converse(shared, connection, peer.clone());
+    match most {
+        None => conversation.await,
+        Some(most) => {
+            if tokio::time::timeout(most, conversation).await.is_err() {
+                tracing::debug!(%peer, "a connection for HTTP took too long");
+            }
+        }
+    }
+}
+
+async fn converse(shared: Arc<Shared>, connection: Connection, peer: Arc<str>) {
+    let mut stopping = shared.stopping.clone();
     let Settings { handshake, pace, .. } = shared.settings;
     let waiting = Waiting::default();
     let stream = Stream::new(connection, pace.within, waiting.clone());
     let (io, certificate): (Box<dyn Io>, _) = match &shared.tls {
         None => (Box::new(stream), None),
-        Some(tls) => match tokio::time::timeout(handshake, tls.accept(stream)).await {
-            Ok(Ok(secured)) => secured,
-            Ok(Err(error)) => return tracing::debug!(%peer, %error, "no TLS with a client"),
-            Err(_) => return tracing::debug!(%peer, "a client stalled in the TLS handshake"),
-        },
+        Some(tls) => {
+            let accepting = tokio::time::timeout(handshake, tls.accept(stream));
+            let accepted = tokio::select! {
+                biased;
+                accepted = accepting => accepted,
+                _ = stopping.wait_for(|stops| *stops) => return,
+            };
+            match accepted {
+                Ok(Ok(secured)) => secured,
+                Ok(Err(error)) => return tracing::debug!(%peer, %error, "no TLS with a client"),
+                Err(_) => return tracing::debug!(%peer, "a client stalled in the TLS handshake"),
+            }
+        }
     };
     let certificate = certificate.map(Arc::new);
     // The first head is not to be waited for as long as those between requests.
     waiting.for_head(shared.settings.head, shared.settings.head);
     let caller = Caller { shared: shared.clone(), peer: peer.clone(), certificate, waiting };
+    // Who has asked nothing yet is owed nothing when the server stops.
+    let has_asked = AtomicBool::new(false);
     let service = service_fn(|request| {
+        has_asked.store(true, Ordering::Relaxed);
         let caller = caller.clone();
         async move { Ok::<_, Infallible>(caller.answer(request).await) }
     });
@@ -177,12 +203,14 @@ async fn converse(shared: Arc<Shared>, connection: Connection, _place: Place) {
         .keep_alive(shared.settings.keeps_connections)
         .serve_connection(TokioIo::new(io), service);
     tokio::pin!(conversation);
-    let mut stopping = shared.stopping.clone();
     let stops = async { stopping.wait_for(|stops| *stops).await.is_ok() };
     let ended = tokio::select! {
         biased;
         ended = &mut conversation => ended,
         _ = stops => {
+            if !has_asked.load(Ordering::Relaxed) {
+                return;
+            }
             conversation.as_mut().graceful_shutdown();
             conversation.await
         }
@@ -216,7 +244,7 @@ impl Caller {
         let asked = Request::new(request, peer, certificate, has_tls, pace, chance);
         let response = match asked {
             Ok(request) => shared.handler.answer(request).await,
-            Err(refusal) => refusal,
+            Err(refusal) => *refusal,
         };
         let settings = &shared.settings;
         let (idle, head) = (settings.idle, settings.head);

@@ -1,5 +1,7 @@
 //! Ranges as clients write them.
 
+#![allow(clippy::single_range_in_vec_init, reason = "lists of ranges, with one in them")]
+
 use super::*;
 use proptest::prelude::*;
 

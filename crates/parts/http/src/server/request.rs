@@ -39,9 +39,10 @@ impl Request {
         has_tls: bool,
         pace: Pace,
         chance: u64,
-    ) -> Result<Self, Response> {
+    ) -> Result<Self, Box<Response>> {
         let (head, body) = request.into_parts();
-        let bad = |text: &str| Err(Response::text(StatusCode::BAD_REQUEST, text));
+        let refused = |status, text: &str| Err(Box::new(Response::text(status, text)));
+        let bad = |text: &str| refused(StatusCode::BAD_REQUEST, text);
         let hosts = head.headers.get_all(HOST).iter().count();
         if hosts > 1 || hosts == 0 && head.version == Version::HTTP_11 {
             return bad("a request names one host");
@@ -54,7 +55,7 @@ impl Request {
         let path = match Path::decode(raw) {
             Ok(path) => path,
             Err(UrlError::Long) => {
-                return Err(Response::text(StatusCode::URI_TOO_LONG, "the path is too long"));
+                return refused(StatusCode::URI_TOO_LONG, "the path is too long");
             }
             Err(error) => return bad(&format!("not a path: {error}")),
         };

@@ -19,6 +19,8 @@ pub struct Settings {
     pub idle: Duration,
     /// Of bodies, both ways.
     pub pace: Pace,
+    /// How long a connection may be there at all, whatever it does.
+    pub life: Option<Duration>,
     /// More than one request may come on a connection.
     pub keeps_connections: bool,
 }
@@ -35,6 +37,7 @@ impl Default for Settings {
             head_lines: 128,
             idle: Duration::from_secs(60),
             pace: Pace::default(),
+            life: None,
             keeps_connections: true,
         }
     }

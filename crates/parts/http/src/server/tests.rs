@@ -14,6 +14,7 @@ use hyper::{Method, StatusCode};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tieline_world::Transport;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// 1,000 bytes that tell where they are.
@@ -143,17 +144,23 @@ async fn a_read_that_fails_is_no_short_file() {
     let error = error.await.unwrap_err();
     assert!(matches!(error, Error::Short { got: 500, length: Some(1000), .. }), "{error:?}");
     // Of unknown length too.
-    let unknown = |_| async {
+    let failing = Arc::new(Notify::new());
+    let told = failing.clone();
+    let unknown = move |_| {
         let (sender, body) = Body::channel(None);
+        let failing = failing.clone();
         tokio::spawn(async move {
             sender.send(Bytes::from_static(b"some")).await.unwrap();
+            failing.notified().await;
             sender.fail("the disk is gone").await;
         });
-        Response::new(StatusCode::OK).body(body)
+        async { Response::new(StatusCode::OK).body(body) }
     };
     let _server = trial.serve("u", unknown).await;
-    let error = trial.client.send(Ask::get(url("http://u/f"))).await.unwrap().body.whole(2000);
-    let error = error.await.unwrap_err();
+    let mut body = trial.client.send(Ask::get(url("http://u/f"))).await.unwrap().body;
+    assert_eq!(body.next().await.unwrap().unwrap(), "some");
+    told.notify_one();
+    let error = body.next().await.unwrap_err();
     assert!(matches!(error, Error::Short { got: 4, length: None, .. }), "{error:?}");
 }
 
@@ -202,7 +209,8 @@ async fn what_is_no_request_reaches_no_handler() {
     let _server = trial
         .serve("h", |request| async move { Response::text(StatusCode::OK, &request.path.encode()) })
         .await;
-    let long = format!("GET /{} HTTP/1.1\r\nHost: h\r\n\r\n", "a".repeat(40 << 10));
+    let long =
+        format!("GET /{} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", "a".repeat(40 << 10));
     let lines = format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", "X: y\r\n".repeat(200));
     let large = format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n", "y".repeat(100 << 10));
     for (request, status) in [
@@ -382,6 +390,7 @@ async fn stopping_ends_the_idle_and_waits_for_the_busy() {
     };
     for (seconds, patience, is_done) in [(20, 30, true), (50, 30, false)] {
         let server = trial.serve("h", slow).await;
+        let mut fresh = trial.connect("h").await;
         let mut idle = trial.connect("h").await;
         idle.writer.write_all(b"GET /0 HTTP/1.1\r\nHost: h\r\n\r\n").await.unwrap();
         read_head(&mut idle).await;
@@ -395,6 +404,7 @@ async fn stopping_ends_the_idle_and_waits_for_the_busy() {
         let ended = async {
             let mut rest = Vec::new();
             idle.reader.read_to_end(&mut rest).await.unwrap();
+            fresh.reader.read_to_end(&mut rest).await.unwrap();
             begun.elapsed()
         };
         let (stopped, idle_for) = tokio::join!(server.stop(Duration::from_secs(patience)), ended);

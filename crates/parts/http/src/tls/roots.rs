@@ -104,17 +104,19 @@ impl Roots {
     }
 
     fn add(&mut self, pem: &[u8], whence: &str) -> Result<(), TlsError> {
-        let before = self.count();
+        let (before, mut unused) = (self.count(), 0);
         for certificate in CertificateDer::pem_slice_iter(pem) {
             let certificate = certificate.map_err(|error| TlsError::Pem {
                 whence: whence.to_owned(),
                 text: error.to_string(),
             })?;
-            if self.store.add(certificate).is_err() {
-                self.left_out += 1;
-            }
+            unused += usize::from(self.store.add(certificate).is_err());
         }
-        if self.count() == before { Err(TlsError::Empty(whence.to_owned())) } else { Ok(()) }
+        if self.count() == before {
+            return Err(TlsError::Empty(whence.to_owned()));
+        }
+        self.left_out += unused;
+        Ok(())
     }
 }
 

@@ -1,8 +1,8 @@
 //! Whose a certificate is: its subject in the slash form of the grid's lists of users.
 //!
-//! Walks through DER by lengths alone. What is not plain (letters outside ASCII, a slash or an equals sign
-//! that would make two subjects look alike) is not given as text: lists have no such names, and a
-//! forged one shall not match.
+//! Walks through DER by lengths alone. What is not plain (letters outside ASCII, a slash or an
+//! equals sign that would make two subjects look alike) is not given as text: lists have no such
+//! names, and a forged one shall not match.
 
 /// Attributes by the last arcs of 2.5.4.
 const SHORT: [(u8, &str); 7] =

@@ -140,7 +140,9 @@ proptest! {
     }
 
     #[test]
-    fn names_come_through(names in proptest::collection::vec(proptest::collection::vec(1_u8.., 1..20), 0..5)) {
+    fn names_come_through(
+        names in proptest::collection::vec(proptest::collection::vec(1_u8.., 1..20), 0..5)
+    ) {
         let is_name = |name: &Vec<u8>| !name.contains(&b'/') && !matches!(&name[..], b"." | b"..");
         prop_assume!(names.iter().all(is_name));
         let path = Path { names: names.clone(), ends_in_slash: names.is_empty() };
