@@ -81,7 +81,7 @@ fn ranges_of_our_own() {
     assert_eq!(Ranges::one(3..9).unwrap().to_string(), "bytes=3-8");
     assert_eq!(Ranges::one(3..3), None);
     assert_eq!(Ranges::several([]), None);
-    assert_eq!(Ranges::several([0..1, 5..2]), None);
+    assert_eq!(Ranges::several([0..1, 2..2]), None);
 }
 
 proptest! {
