@@ -152,6 +152,3 @@ impl Pieces for Channel {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

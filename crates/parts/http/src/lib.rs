@@ -21,7 +21,7 @@
 //!
 //! | limit | client | server |
 //! |---|---|---|
-//! | connections | per host 16, in all 64 (waited for) | in all 1024 (wait), per peer 256 (refused) |
+//! | connections | 16 per host, 64 in all: others wait | 1024 in all: wait; 256 per peer: refused |
 //! | connect, TLS handshake | 10 s, 10 s | –, 10 s |
 //! | head: bytes, lines, time | 64 KiB, 128, 60 s after the request | 64 KiB, 128, 15 s |
 //! | between requests | 30 s | 60 s |
@@ -29,6 +29,7 @@
 //! | body: size | said by who reads it | said by the handler |
 //! | ranges, tags, parts | 1024 | 1024 |
 //! | redirects | 8 | – |
+//! | all of it | said by the caller | as set, for a connection |
 //!
 //! RFCs: 9110 and 9112 (HTTP), 3986 (URLs), 9530 and 3230 (digests), 9525 (names in certificates).
 

@@ -172,6 +172,10 @@ impl PartReader {
     /// Is the line a boundary? Then goes behind it.
     fn take_delimiter(&mut self, line: &str) -> Result<bool, MultipartError> {
         let Some(rest) = line.strip_prefix(&self.delimiter) else { return Ok(false) };
+        if rest.starts_with("--") {
+            self.state = State::Done;
+            return Ok(true);
+        }
         match rest.trim_end_matches([' ', '\t']) {
             "" if self.parts == RANGES_MAX => Err(MultipartError::Many),
             "" => {
@@ -179,26 +183,25 @@ impl PartReader {
                 self.state = State::Head { lines: 0, content: None };
                 Ok(true)
             }
-            "--" => {
-                self.state = State::Done;
-                Ok(true)
-            }
             _ => Ok(false),
         }
     }
 
-    /// A line without its end; `None` if it has not come whole. The last one may have no end.
+    /// A line without its end; `None` if it has not come whole. Of the last boundary whatever is
+    /// behind it is not waited for.
     fn take_line(&mut self) -> Result<Option<String>, MultipartError> {
         let end = self.unread.iter().position(|byte| *byte == b'\n');
         let count = end.map_or(self.unread.len(), |at| at + 1);
         self.line.extend_from_slice(&self.unread.split_to(count));
-        if self.line.len() > LINE_MAX {
-            return Err(MultipartError::Long);
-        }
-        let is_last = self.line.ends_with(b"--")
-            && self.line.strip_suffix(b"--") == Some(self.delimiter.as_bytes());
-        if end.is_none() && !is_last {
-            return Ok(None);
+        let is_boundary = matches!(self.state, State::Preamble { .. } | State::Behind { .. });
+        let behind = self.line.strip_prefix(self.delimiter.as_bytes());
+        if !is_boundary || !behind.is_some_and(|behind| behind.starts_with(b"--")) {
+            if self.line.len() > LINE_MAX {
+                return Err(MultipartError::Long);
+            }
+            if end.is_none() {
+                return Ok(None);
+            }
         }
         let line = std::mem::take(&mut self.line);
         Ok(Some(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']).to_owned()))

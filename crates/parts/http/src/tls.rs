@@ -260,6 +260,3 @@ pub struct ClientCertificate {
     /// In DER, the client's own first.
     pub chain: Vec<Vec<u8>>,
 }
-
-#[cfg(test)]
-mod tests;
