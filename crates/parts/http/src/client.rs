@@ -27,10 +27,10 @@ use crate::stream::Paced;
 use crate::tls::ClientTls;
 use crate::url::{Scheme, Url};
 use hyper::header::{
-    AUTHORIZATION, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, LOCATION, PROXY_AUTHORIZATION,
-    RANGE, TE, TRAILER, USER_AGENT,
+    AUTHORIZATION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, HeaderName, HeaderValue, LOCATION,
+    PROXY_AUTHORIZATION, RANGE, TE, TRAILER, TRANSFER_ENCODING, USER_AGENT,
 };
-use hyper::{HeaderMap, StatusCode};
+use hyper::{HeaderMap, Method, StatusCode};
 use pool::{Lease, Pool};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -160,8 +160,12 @@ impl Attempt<'_> {
         let peer = url.to_string();
         // A body that is not made again waits in its slot until the first of it is sent.
         let slot = body.slot();
-        let has_body = slot.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        let expects = *expects_continue && has_body && !body.is_empty();
+        let is_empty = slot
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .is_none_or(|body| body.length() == Some(0) && body.trailers.is_empty());
+        let expects = *expects_continue && !is_empty;
         let (open, gate) = match expects.then(|| Gate::new(Instant::now() + EXPECT_PATIENCE)) {
             Some((open, gate)) => (Some(open), Some(gate)),
             None => (None, None),
@@ -172,7 +176,7 @@ impl Attempt<'_> {
         let mut message = hyper::Request::new(sending);
         *message.method_mut() = self.request.method.clone();
         *message.uri_mut() = self.target()?;
-        *message.headers_mut() = self.headers(expects, &trailers);
+        *message.headers_mut() = self.headers(is_empty, expects, &trailers);
         if let Some(open) = open {
             let open = Mutex::new(Some(open));
             hyper::ext::on_informational(&mut message, move |answer| {
@@ -224,9 +228,16 @@ impl Attempt<'_> {
         })
     }
 
-    fn headers(&self, expects: bool, trailers: &[HeaderName]) -> HeaderMap {
+    fn headers(&self, is_empty: bool, expects: bool, trailers: &[HeaderName]) -> HeaderMap {
         let request = self.request;
         let mut headers = request.headers.clone();
+        // How a body is framed is decided once, by what is sent.
+        headers.remove(CONTENT_LENGTH);
+        headers.remove(TRANSFER_ENCODING);
+        // hyper says nothing of a body that is not there; of an upload it is worth saying.
+        if is_empty && matches!(request.method, Method::PUT | Method::POST | Method::PATCH) {
+            headers.insert(CONTENT_LENGTH, 0.into());
+        }
         let value = |text: &str| HeaderValue::from_str(text).ok();
         headers.extend(value(&request.url.origin.authority()).map(|value| (HOST, value)));
         if !headers.contains_key(USER_AGENT) {

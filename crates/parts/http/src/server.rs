@@ -165,7 +165,7 @@ async fn converse(shared: Arc<Shared>, connection: Connection, peer: Arc<str>) {
     let mut stopping = shared.stopping.clone();
     let Settings { handshake, pace, .. } = shared.settings;
     let waiting = Waiting::default();
-    let stream = Stream::new(connection, pace.within, waiting.clone());
+    let stream = Stream::new(connection, pace, waiting.clone());
     let (io, certificate): (Box<dyn Io>, _) = match &shared.tls {
         None => (Box::new(stream), None),
         Some(tls) => {

@@ -1,7 +1,7 @@
 //! A connection of the world as hyper and rustls want it: one object, with the patience of whoever
 //! made it.
 //!
-//! Bytes that cannot be written for the time of a [`Pace`] end it. A server also limits how long it
+//! Who takes what is written more slowly than a [`Pace`] loses it. A server also limits how long it
 //! waits for a head: [`Waiting`], which the service moves on.
 //!
 //! Invariants: no wait for the peer is endless, but for those that the layer above limits itself.
@@ -121,15 +121,17 @@ pub(crate) struct Stream {
     waiting: Waiting,
     read_end: Timer,
     write_end: Timer,
-    /// For bytes to be taken.
-    patience: Duration,
+    /// How the peer takes what is sent, and since when we wait for it.
+    paced: Paced,
+    waits_since: Option<Instant>,
 }
 
 impl Stream {
-    pub(crate) fn new(connection: Connection, patience: Duration, waiting: Waiting) -> Self {
+    pub(crate) fn new(connection: Connection, pace: Pace, waiting: Waiting) -> Self {
         let Connection { reader, writer, .. } = connection;
         let (read_end, write_end) = (Timer::default(), Timer::default());
-        Self { reader, writer, waiting, read_end, write_end, patience }
+        let (paced, waits_since) = (Paced::new(pace), None);
+        Self { reader, writer, waiting, read_end, write_end, paced, waits_since }
     }
 
     /// What a write gives, or the end of patience with who does not take it.
@@ -137,16 +139,21 @@ impl Stream {
         &mut self,
         context: &mut Context<'_>,
         result: Poll<io::Result<T>>,
+        taken: impl Fn(&T) -> usize,
     ) -> Poll<io::Result<T>> {
-        if result.is_ready() {
-            self.write_end.stop();
-            return result;
+        let now = Instant::now();
+        match result {
+            Poll::Ready(result) => {
+                let waited = self.waits_since.take().map_or(Duration::ZERO, |since| now - since);
+                self.paced.note(waited, result.as_ref().map_or(0, taken));
+                Poll::Ready(result)
+            }
+            Poll::Pending => {
+                let since = *self.waits_since.get_or_insert(now);
+                let until = since + self.paced.left();
+                if self.write_end.poll(until, context) { timed_out() } else { Poll::Pending }
+            }
         }
-        let until = match self.write_end.until {
-            Some(until) => until,
-            None => Instant::now() + self.patience,
-        };
-        if self.write_end.poll(until, context) { timed_out() } else { Poll::Pending }
     }
 }
 
@@ -168,10 +175,6 @@ impl Timer {
             sleep.as_mut().reset(until);
         }
         sleep.as_mut().poll(context).is_ready()
-    }
-
-    fn stop(&mut self) {
-        self.until = None;
     }
 }
 
@@ -202,7 +205,7 @@ impl AsyncWrite for Stream {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let result = Pin::new(&mut this.writer).poll_write(context, bytes);
-        this.limited(context, result)
+        this.limited(context, result, |taken| *taken)
     }
 
     fn poll_write_vectored(
@@ -212,7 +215,7 @@ impl AsyncWrite for Stream {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let result = Pin::new(&mut this.writer).poll_write_vectored(context, slices);
-        this.limited(context, result)
+        this.limited(context, result, |taken| *taken)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -222,13 +225,13 @@ impl AsyncWrite for Stream {
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let result = Pin::new(&mut this.writer).poll_flush(context);
-        this.limited(context, result)
+        this.limited(context, result, |()| 0)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let result = Pin::new(&mut this.writer).poll_shutdown(context);
-        this.limited(context, result)
+        this.limited(context, result, |()| 0)
     }
 }
 

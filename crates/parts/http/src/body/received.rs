@@ -49,6 +49,8 @@ pub struct Received {
     deadline: Option<(Instant, std::time::Duration)>,
     trailers: Option<HeaderMap>,
     has_ended: bool,
+    /// An error was told: it has no good end any more.
+    is_broken: bool,
     /// Called when it has ended in good order.
     behind: Option<Box<dyn FnOnce() + Send>>,
 }
@@ -67,6 +69,7 @@ impl Received {
             deadline: None,
             trailers: None,
             has_ended,
+            is_broken: false,
             behind: None,
         }
     }
@@ -112,6 +115,15 @@ impl Received {
 
     /// The next piece, not empty; `None` behind the last one, if nothing is missing.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        if self.is_broken {
+            return Err(self.short());
+        }
+        let next = self.read_next().await;
+        self.is_broken = next.is_err();
+        next
+    }
+
+    async fn read_next(&mut self) -> Result<Option<Bytes>, Error> {
         while !self.has_ended {
             let frame = match self.frame().await? {
                 None => {
@@ -166,19 +178,19 @@ impl Received {
         }
     }
 
+    fn short(&self) -> Error {
+        Error::Short { peer: self.peer.to_string(), got: self.got, length: self.length }
+    }
+
     fn error(&self, source: hyper::Error) -> Error {
         let peer = self.peer.to_string();
         let cause = source.source().and_then(|source| source.downcast_ref::<io::Error>());
         match cause.map(io::Error::kind) {
-            Some(io::ErrorKind::UnexpectedEof) => {
-                Error::Short { peer, got: self.got, length: self.length }
-            }
+            Some(io::ErrorKind::UnexpectedEof) => self.short(),
             Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) => {
                 Error::Protocol { peer, source }
             }
-            _ if source.is_incomplete_message() => {
-                Error::Short { peer, got: self.got, length: self.length }
-            }
+            _ if source.is_incomplete_message() => self.short(),
             _ => Error::Lost { peer, source },
         }
     }

@@ -226,7 +226,7 @@ impl Pool {
             }
             _ => Error::Connect { peer: peer.to_owned(), source },
         })?;
-        let stream = Stream::new(stream, pace.within, Waiting::default());
+        let stream = Stream::new(stream, pace, Waiting::default());
         let (io, tls): (Box<dyn Io>, _) = match origin.scheme {
             Scheme::Http => (Box::new(stream), None),
             Scheme::Https => {

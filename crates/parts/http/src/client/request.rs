@@ -39,10 +39,6 @@ pub(super) enum RequestBody {
 }
 
 impl RequestBody {
-    pub(super) fn is_empty(&self) -> bool {
-        matches!(self, Self::Bytes(bytes) if bytes.is_empty())
-    }
-
     /// Where the next attempt takes it from.
     pub(super) fn slot(&self) -> Arc<Mutex<Option<Body>>> {
         match self {

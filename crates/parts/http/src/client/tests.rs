@@ -9,7 +9,6 @@ use crate::server::{Response as Answer, Server};
 use crate::stream::Pace;
 use crate::trial::{Trial, url};
 use bytes::Bytes;
-use hyper::Method;
 use hyper::header::RETRY_AFTER;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tieline_types::ErrorKind;
@@ -394,6 +393,40 @@ async fn bodies_are_as_long_as_they_say() {
             other => panic!("{sent} of {said:?}: {other:?}"),
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_body_is_said_to_be_empty() {
+    let trial = Trial::new();
+    let created = "HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n";
+    let heard = trial.say("h", &[created, created, created]).await;
+    let put = Request::put(url("http://h/"), "");
+    let chunked = HeaderValue::from_static("chunked");
+    text(&trial, put.header(TRANSFER_ENCODING, chunked)).await.unwrap();
+    text(&trial, Request::put(url("http://h/"), "").expect_continue()).await.unwrap();
+    text(&trial, get("http://h/")).await.unwrap();
+    let heads = heard.lock().unwrap().clone();
+    for head in &heads[..2] {
+        assert!(head.contains("content-length: 0\r\n"), "{head}");
+        assert!(!head.contains("transfer-encoding") && !head.contains("expect"), "{head}");
+    }
+    assert!(!heads[2].contains("content-length"), "{}", heads[2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_body_stays_broken() {
+    let trial = Trial::new();
+    trial.say("short", &["HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n12345"]).await;
+    trial.say("long", &["HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n123456789"]).await;
+    for host in ["short", "long"] {
+        let response = trial.client.send(get(&format!("http://{host}/"))).await.unwrap();
+        let mut body = response.body.with_limit(8);
+        while body.next().await.is_ok() {}
+        for _ in 0..3 {
+            assert!(matches!(body.next().await, Err(Error::Short { .. })));
+        }
+    }
+    assert_eq!(trial.client.connections(), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,6 +6,7 @@ use crate::error::Error;
 use hyper::StatusCode;
 use hyper::header::{
     CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, TRAILER,
+    TRANSFER_ENCODING,
 };
 use std::time::Duration;
 use tieline_types::ErrorKind;
@@ -48,7 +49,9 @@ impl Response {
     /// What `HEAD` and certain statuses do not have is left away.
     pub(super) fn finish(self, is_head: bool, now: Duration) -> hyper::Response<Sending> {
         let Self { status, mut headers, body } = self;
+        // How a body is framed is decided once, by what is sent.
         headers.remove(CONTENT_LENGTH);
+        headers.remove(TRANSFER_ENCODING);
         let is_bodiless = status.is_informational()
             || status == StatusCode::NO_CONTENT
             || status == StatusCode::NOT_MODIFIED;
