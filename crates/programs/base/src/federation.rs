@@ -448,7 +448,10 @@ mod tests {
         assert_eq!(wrong(|t| t.mdt[1].index = 1), MapTextError::Twice { what: "MDT", index: 1 });
         assert_eq!(wrong(|t| t.mdt[0].junction = None), MapTextError::NoJunction(1));
         assert_eq!(wrong(|t| t.mdt[1].junction = Some("x".into())), MapTextError::Root);
-        assert_eq!(wrong(|t| t.mdt[0].parent = 9), MapTextError::Parent { what: "MDT", index: 1, parent: 9 });
+        assert_eq!(
+            wrong(|t| t.mdt[0].parent = 9),
+            MapTextError::Parent { what: "MDT", index: 1, parent: 9 }
+        );
         assert_eq!(
             wrong(|t| t.pool[0].osts = vec![7]),
             MapTextError::PoolOst { pool: "uf".parse().unwrap(), ost: 7 }
