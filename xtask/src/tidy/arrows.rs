@@ -16,8 +16,15 @@ const SIDEWAYS: &[&str] = &["words", "parts", "reach", "programs", "checks"];
 /// Where its tests may.
 const SIDEWAYS_IN_TESTS: &[&str] = &["core"];
 /// All that a door may see, beside the words.
-const SEEN_BY_DOORS: &[&str] =
-    &["core/client", "reach/people", "parts/auth", "parts/keep", "parts/world", "parts/telemetry"];
+const SEEN_BY_DOORS: &[&str] = &[
+    "core/client",
+    "reach/people",
+    "parts/auth",
+    "parts/http",
+    "parts/keep",
+    "parts/world",
+    "parts/telemetry",
+];
 /// What a room does not know, although its floor would allow it.
 const UNKNOWN: &[(&str, &str)] = &[
     ("core/meta", "parts/net"),
@@ -137,7 +144,7 @@ fn fault(from: &str, to: &str, is_for_tests: bool) -> Option<&'static str> {
     } else if above == below && !is_sideways {
         Some("rooms of this floor do not see each other")
     } else if above == "doors" && below != "words" && !SEEN_BY_DOORS.contains(&to) {
-        Some("a door sees client, people, auth, keep, world, telemetry and words only")
+        Some("a door sees client, people, auth, http, keep, world, telemetry and words only")
     } else {
         None
     }

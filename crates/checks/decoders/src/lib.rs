@@ -12,6 +12,7 @@ pub mod capability;
 pub mod corpus;
 pub mod flavor;
 pub mod frame;
+pub mod http;
 pub mod invent;
 pub mod ledger;
 pub mod map;
@@ -23,10 +24,11 @@ pub mod request;
 /// A decoder's name, and what feeds it.
 pub type Target = (&'static str, fn(&[u8]));
 
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     ("capability", capability::feed),
     ("flavor", flavor::feed),
     ("frame", frame::feed),
+    ("http", http::feed),
     ("ledger", ledger::feed),
     ("map", map::feed),
     ("object", object::feed),

@@ -32,7 +32,7 @@ use tieline_machine::process::ProcessId;
 use tieline_machine::table;
 use tieline_telemetry::health::Health;
 use tieline_types::{Caller, FileId, MdtIndex, Name};
-use tieline_world::{Transport, World};
+use tieline_world::World;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// First contact: a person, or the start of a machine, waits.
@@ -302,7 +302,7 @@ impl Mounted {
         let (world, dialer, rule) = world_with(&guard, task.options.congestion);
         guard.follow(&known.map);
         let settings = task.settings();
-        let transport = world.transport.clone();
+        let admin_world = world.clone();
         let (map, root) = (known.map.clone(), known.root);
         let (dialer, published) = repositories::beside(dialer, &map);
         let (mut near, _) = task.near(&world, &map, &known.key, false).await?;
@@ -320,7 +320,7 @@ impl Mounted {
         let (people, believed) = people_of(&task.options, &files, guard, before).await?;
         let kept = kept.into_iter().chain(put_believed(&held.keep, believed)).collect();
         let beginning = (beginning, people);
-        Self::attach(task, files, transport, (known.key.to_hex(), kept), beginning).await
+        Self::attach(task, files, admin_world, (known.key.to_hex(), kept), beginning).await
     }
 
     async fn begin(task: Task, held: Option<&mut Held>) -> anyhow::Result<Self> {
@@ -386,8 +386,7 @@ impl Mounted {
             let (people, believed) = people_of(&task.options, &files, guard, None).await?;
             let kept = kept.into_iter().chain(put_believed(&keep, believed)).collect();
             let beginning = (beginning, people);
-            let mounted =
-                Self::attach(task, files, world.transport, (key.to_hex(), kept), beginning).await?;
+            let mounted = Self::attach(task, files, world, (key.to_hex(), kept), beginning).await?;
             anyhow::Ok(Self { missing, ..mounted })
         };
         let begun = begun.await;
@@ -401,7 +400,7 @@ impl Mounted {
     async fn attach(
         task: Task,
         files: Arc<Volume>,
-        transport: Arc<dyn Transport>,
+        world: World,
         (mapkey, kept): (String, Vec<Kept>),
         (beginning, (people, idmap)): (Beginning, Shown),
     ) -> anyhow::Result<Self> {
@@ -412,13 +411,13 @@ impl Mounted {
         let admin = match &options.admin {
             Some(address) => {
                 let subject = subject(&role, &health);
-                match tieline_admin::serve(&*transport, address, subject).await {
+                match tieline_admin::serve(&world, address, subject).await {
                     Ok(handle) => Some(admin_handle.insert(handle).address().to_string()),
                     // What is left of the daemon before has the port until this one serves.
                     Err(error) if is_taken => {
                         let error = tieline_base::report::chain(&error);
                         tracing::warn!(%error, "trying again until it works");
-                        tokio::spawn(serve_later(transport, address.clone(), role, health.clone()));
+                        tokio::spawn(serve_later(world, address.clone(), role, health.clone()));
                         Some(address.clone())
                     }
                     Err(error) => return Err(error.into()),
@@ -560,10 +559,10 @@ fn subject(role: &str, health: &Health) -> Subject {
 }
 
 /// Tells health and metrics as soon as the port is free, until the process ends.
-async fn serve_later(transport: Arc<dyn Transport>, address: String, role: String, health: Health) {
+async fn serve_later(world: World, address: String, role: String, health: Health) {
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let served = tieline_admin::serve(&*transport, &address, subject(&role, &health)).await;
+        let served = tieline_admin::serve(&world, &address, subject(&role, &health)).await;
         if let Ok(_handle) = served {
             return std::future::pending().await;
         }
