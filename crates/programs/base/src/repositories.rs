@@ -7,16 +7,22 @@ use tieline_auth::{MapCell, MapSigner, MapVerifier};
 use tieline_format::map::{Catalog, FederationMap, Repository};
 use tieline_frozen::Frozen;
 use tieline_net::Dialer;
-use tieline_repositories::Repositories;
+use tieline_repositories::{Repositories, Web};
 use tieline_servers::Beside;
 use tieline_types::{Digest, MdtIndex, RepositoryName, Version};
+use tieline_world::World;
 
 /// Signs maps that this process makes for itself: everybody may know it.
 const OWN: [u8; 32] = *b"a repository that stands alone  ";
 
 /// A dialer that knows the repositories of a map, too, and the source of their chunks.
-pub fn beside(others: Arc<dyn Dialer>, map: &MapCell) -> (Arc<dyn Dialer>, Arc<Repositories>) {
-    let all = Arc::new(Repositories::new(map.clone(), Box::new(|_| None)));
+pub fn beside(
+    others: Arc<dyn Dialer>,
+    map: &MapCell,
+    world: &World,
+) -> (Arc<dyn Dialer>, Arc<Repositories>) {
+    let web = Web::new(world);
+    let all = Arc::new(Repositories::new(map.clone(), Box::new(move |source| web.shelf(source))));
     let known = all.clone();
     let find = Box::new(move |address: &str| Frozen::at(address, &known));
     (Arc::new(Beside { others, find }), all)

@@ -304,7 +304,7 @@ impl Mounted {
         let settings = task.settings();
         let admin_world = world.clone();
         let (map, root) = (known.map.clone(), known.root);
-        let (dialer, published) = repositories::beside(dialer, &map);
+        let (dialer, published) = repositories::beside(dialer, &map, &world);
         let (mut near, _) = task.near(&world, &map, &known.key, false).await?;
         near.further.push(published);
         let spool = task.spool(&known.key);
@@ -345,7 +345,7 @@ impl Mounted {
             }
             None => contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?,
         };
-        let (dialer, published) = repositories::beside(dialer, &map);
+        let (dialer, published) = repositories::beside(dialer, &map, &world);
         guard.follow(&map);
         options.near.check_osts(&map.current().map)?;
         let settings = task.settings();

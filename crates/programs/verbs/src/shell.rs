@@ -140,7 +140,7 @@ impl Shell {
         let Contact { world, dialer, rule, description, .. } = contact;
         let root = FileId::root_of(MdtIndex(0));
         let settings = Settings { wait: PATIENCE, description, ..Settings::default() };
-        let (dialer, published) = repositories::beside(dialer, &map);
+        let (dialer, published) = repositories::beside(dialer, &map, &world);
         let near = Near { further: vec![published], ..Near::default() };
         let parts = Parts { world, dialer, map: map.clone(), root, rule, near, spool: None };
         let volume = Volume::new(parts, settings);

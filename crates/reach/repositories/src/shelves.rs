@@ -94,7 +94,8 @@ impl Repositories {
             let span = until.saturating_duration_since(now);
             let share = if left == 0 { until } else { now + span / SHARE };
             let slow = || Trouble::new(ErrorKind::Timeout, format!("{} at {source}", want.key));
-            match timeout_at(share, shelf.get(want)).await.unwrap_or_else(|_| Err(slow())) {
+            let got = timeout_at(share, shelf.get(want)).await.unwrap_or_else(|_| Err(slow()));
+            match got.and_then(|bytes| whole(bytes, want)) {
                 Ok(bytes) => return Ok(bytes),
                 Err(trouble) => {
                     tracing::info!(%repository, source, %trouble, "a source is passed over");
@@ -148,4 +149,11 @@ impl Repositories {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
         self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// As many bytes as were wanted, if that was said.
+fn whole(bytes: Bytes, want: Want<'_>) -> Result<Bytes, Trouble> {
+    let short = || Trouble::new(ErrorKind::Corrupt, format!("{} is shorter than it was", want.key));
+    let is_whole = want.length.is_none_or(|length| length == bytes.len() as u64);
+    is_whole.then_some(bytes).ok_or_else(short)
 }

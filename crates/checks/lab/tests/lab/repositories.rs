@@ -4,8 +4,10 @@
 
 use anyhow::{Context, Result, ensure};
 use std::fs;
+use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use tieline_lab::federation::Federation;
 use tieline_lab::nodes::{Clients, PATIENCE, bytes, chunks, number, report};
 use tieline_lab::{program, with_federation};
@@ -179,6 +181,62 @@ fn a_repository_sits_below_the_root_and_costs_its_servers_nothing() -> Result<()
         lab.tieline(&["repo", "remove", "--fs", fs_path, NAME])?;
         let is_gone = || !lab.mount().join("sw").exists();
         program::until("the junction is gone", PATIENCE, is_gone)
+    })
+}
+
+/// Python's server of a directory, as long as this lives.
+struct Web {
+    child: std::process::Child,
+    port: u16,
+}
+
+impl Web {
+    fn serve(files: &Path) -> Result<Self> {
+        let port = program::free_port()?;
+        let python = tieline_lab::python().unwrap_or_else(|| "python3".into());
+        let mut command = Command::new(python);
+        let words = ["-m", "http.server", "--bind", "127.0.0.1", &port.to_string(), "-d"];
+        command.args(words).arg(files).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = program::start(&mut command)?;
+        let web = Self { child, port };
+        let answers = || TcpStream::connect(("127.0.0.1", port)).is_ok();
+        program::until("the web server answers", PATIENCE, answers)?;
+        Ok(web)
+    }
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        program::kill_group(&self.child);
+        let _ = self.child.wait();
+    }
+}
+
+/// What others serve is mounted, alone and at a junction, and goes on from caches and from another
+/// source when a server is away.
+#[test]
+fn a_repository_behind_http_is_read_while_one_of_its_servers_is_there() -> Result<()> {
+    with_federation(|lab| {
+        let published = Published::new(lab, &[])?;
+        let webs = [Web::serve(&published.files)?, Web::serve(&published.files)?];
+        let [one, other] = webs.each_ref().map(|web| format!("http://127.0.0.1:{}", web.port));
+        let fs_path = lab.mount().to_str().context("path")?;
+        let add = ["repo", "add", "--fs", fs_path, "--list", &published.list, "--at", "sw", NAME];
+        lab.tieline(&[&add[..], &[&one, &other]].concat())?;
+        let there = lab.mount().join("sw");
+        program::until("the junction shows", PATIENCE, || there.exists())?;
+        published.expect(&there)?;
+        let options = format!("from={one},from={other},list={}", published.list);
+        let [first, second] = webs;
+        drop(first);
+        let alone = Alone::mount(lab, &options)?;
+        published.expect(&alone.path)?;
+        drop(alone);
+        // Nobody is there: that is an error in its time, and no mount that hangs.
+        drop(second);
+        let why = Alone::refused(lab, &["-o", &format!("{options},interactive")])?;
+        ensure!(why.contains("list.json"), "{why}");
+        Ok(())
     })
 }
 
