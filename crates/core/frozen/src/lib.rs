@@ -17,3 +17,4 @@ mod list;
 
 pub use freeze::{Made, freeze};
 pub use held::Frozen;
+pub use list::{ListError, look};

@@ -90,6 +90,16 @@ pub enum ListError {
     Entry { path: String, why: &'static str },
 }
 
+/// The extents of all files of a list, if it can be answered from: for who tries what it reads.
+pub fn look(
+    bytes: &[u8],
+    repository: &RepositoryName,
+    mdt: MdtIndex,
+) -> Result<Vec<Vec<Extent>>, ListError> {
+    let tree = Tree::read(bytes, repository, mdt)?;
+    Ok(tree.nodes.into_iter().map(|node| node.extents).collect())
+}
+
 /// A tree to be asked. Files are numbered in the order of the list.
 pub struct Tree {
     pub nodes: Vec<Node>,

@@ -1,10 +1,10 @@
 //! What repositories keep: files that others serve, and the chunks in them.
 //!
 //! Which repositories there are, and where, the federation map says. A [`Shelf`] gives what lies
-//! under a key: [`Directory`] on storage that is mounted here, [`Web`] has those behind HTTP. [`Repositories`]
-//! asks the shelves of one repository in their order, those that failed lately last, and is a
-//! source of chunks ([`tieline_bytes::Source`]): it brings them whole, as they are encoded there,
-//! to be judged by whoever asks.
+//! under a key: [`Directory`] on storage that is mounted here, [`Web`] has those behind HTTP.
+//! [`Repositories`] asks the shelves of one repository in their order, those that failed lately
+//! last, and is a source of chunks ([`tieline_bytes::Source`]): it brings them whole, as they are
+//! encoded there, to be judged by whoever asks.
 //!
 //! Knows nothing of what the files mean: no list, no catalog, no name.
 //!
