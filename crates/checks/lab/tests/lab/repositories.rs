@@ -114,7 +114,7 @@ fn refuses_changes(mount: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Promise 103: A repository refuses every change with EROFS, and no write to it is ever taken.
+/// Promise 105: A repository refuses every change with EROFS, and no write to it is ever taken.
 #[test]
 fn a_repository_is_mounted_alone_and_read_through_both_caches() -> Result<()> {
     with_federation(|lab| {
@@ -241,7 +241,7 @@ fn a_repository_behind_http_is_read_while_one_of_its_servers_is_there() -> Resul
     })
 }
 
-/// Promise 102: A repository shows what was published and nothing else, through any cache: bytes
+/// Promise 104: A repository shows what was published and nothing else, through any cache: bytes
 /// that do not have their digest are an error, wherever they come from.
 #[test]
 fn what_is_not_what_was_published_is_an_error_that_says_so() -> Result<()> {
