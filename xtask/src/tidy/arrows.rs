@@ -16,8 +16,16 @@ const SIDEWAYS: &[&str] = &["words", "parts", "reach", "programs", "checks"];
 /// Where its tests may.
 const SIDEWAYS_IN_TESTS: &[&str] = &["core"];
 /// All that a door may see, beside the words.
-const SEEN_BY_DOORS: &[&str] =
-    &["reach/files", "parts/auth", "parts/keep", "parts/owed", "parts/world", "parts/telemetry"];
+const SEEN_BY_DOORS: &[&str] = &[
+    "reach/files",
+    "reach/people",
+    "parts/auth",
+    "parts/http",
+    "parts/keep",
+    "parts/owed",
+    "parts/world",
+    "parts/telemetry",
+];
 /// What a room does not know, although its floor would allow it.
 const UNKNOWN: &[(&str, &str)] = &[
     ("core/meta", "parts/net"),
@@ -28,6 +36,9 @@ const UNKNOWN: &[(&str, &str)] = &[
     ("core/data", "parts/kv"),
     ("core/client", "parts/kv"),
     ("core/client", "parts/blob"),
+    ("core/client", "reach/people"),
+    ("core/meta", "reach/people"),
+    ("core/data", "reach/people"),
     ("programs/serve", "programs/mount"),
     ("programs/mount", "programs/serve"),
     ("programs/dev", "programs/verbs"),
@@ -134,7 +145,7 @@ fn fault(from: &str, to: &str, is_for_tests: bool) -> Option<&'static str> {
     } else if above == below && !is_sideways {
         Some("rooms of this floor do not see each other")
     } else if above == "doors" && below != "words" && !SEEN_BY_DOORS.contains(&to) {
-        Some("a door sees files, auth, keep, owed, world, telemetry and words only")
+        Some("a door sees files, people, auth, http, keep, owed, world, telemetry and words only")
     } else {
         None
     }
@@ -185,6 +196,8 @@ mod tests {
         assert_eq!(fault("doors/fuse", "reach/files"), None);
         assert!(fault("doors/fuse", "core/client").is_some());
         assert!(fault("doors/fuse", "reach/servers").is_some());
+        assert_eq!(fault("doors/fuse", "reach/people"), None);
+        assert!(fault("core/client", "reach/people").is_some());
         assert_eq!(fault("core/client", "parts/net"), None);
     }
 

@@ -230,5 +230,6 @@ fn map() -> FederationMap {
             .collect(),
         security: None,
         invitations: None,
+        repositories: None,
     }
 }

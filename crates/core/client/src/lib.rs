@@ -8,8 +8,8 @@
 //! ([`writer`]) that are sent while the program goes on, and become part of the file with a commit
 //! at fsync or close.
 //!
-//! * [`told`]: what MDSs are asked ([`tieline_servers`]); [`people`]: who callers are for them;
-//!   [`hearing`], [`recall`]: what they say unasked, leases taken back.
+//! * [`told`]: what MDSs are asked ([`tieline_servers`]); [`hearing`], [`recall`]: what they say
+//!   unasked, leases taken back.
 //! * [`names`], [`inodes`], [`listing`], [`xattrs`]: the namespace; [`access_times`]: when files
 //!   were read.
 //! * [`file`], [`files`], [`open`], [`handles`]: files in use, with what is committed and what is
@@ -65,7 +65,6 @@ mod names;
 mod open;
 mod operator;
 mod own;
-mod people;
 mod pins;
 mod promises;
 mod ranges;
@@ -94,7 +93,6 @@ mod xattrs;
 pub use migrate::{Migration, Step};
 pub use operator::{LayoutInForce, Operator};
 pub use settings::{AccessTimes, Offline, Parts, Settings};
-pub use tieline_servers::Credentials;
 pub use volume::Volume;
 
 use tieline_files::{

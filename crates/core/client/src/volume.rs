@@ -140,6 +140,11 @@ impl Volume {
         self.shared.close(patience).await;
     }
 
+    /// Who holds what, and how it is asked, for who asks servers himself.
+    pub fn servers(&self) -> &Arc<Servers> {
+        &self.shared.servers
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }

@@ -21,7 +21,6 @@ use crate::kernel::Kernel;
 use crate::mountable::Mountable;
 use crate::moves::Moves;
 use crate::pending::Pending;
-use crate::people::People;
 use crate::process::Callers;
 use crate::reply::Reply;
 use crate::requests::{Full, Landing, Left, Request, Requests};
@@ -34,6 +33,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tieline_keep::Kept;
 use tieline_owed::cause;
+use tieline_people::People;
 use tieline_telemetry::metrics::METRICS;
 use tokio::runtime::Handle;
 

@@ -13,6 +13,7 @@
 //! * [`layout`]: where a file's chunks shall go, as `setstripe` says it.
 //! * [`extent`]: where a file's bytes are: extents over immutable chunks, and the places of chunks.
 //! * [`checksum`]: the CRC32C of 4 KiB blocks that travels with every range.
+//! * [`civil`]: times as people see them.
 //! * [`patchwork`]: a range put together from copies that are damaged in different blocks.
 //! * [`locks`]: the arithmetic of advisory locks.
 //! * [`content_version`]: which bytes a file has.
@@ -31,6 +32,7 @@ pub mod attributes;
 pub mod background;
 pub mod caller;
 pub mod checksum;
+mod civil;
 pub mod content_version;
 pub mod digest;
 pub mod error;

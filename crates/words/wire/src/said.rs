@@ -32,6 +32,11 @@ impl fmt::Display for MapEdit {
             Self::StrangersSet(strangers) => write!(f, "id strangers {}", strangers.name()),
             Self::SiteInvite { site, .. } => write!(f, "site invite {site}"),
             Self::SiteJoin(join) => write!(f, "join at {}", join.addresses.join(", ")),
+            Self::RepositoryAdd(add) => {
+                let sources = add.sources.join(" ");
+                write!(f, "repo add {} {sources} at {}", add.name, add.junction)
+            }
+            Self::RepositoryRemove(name) => write!(f, "repo remove {name}"),
         }
     }
 }

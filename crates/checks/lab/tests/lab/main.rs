@@ -40,6 +40,7 @@ mod posix;
 mod quotas;
 mod readme;
 mod realms;
+mod repositories;
 mod room;
 mod spool;
 mod standing;

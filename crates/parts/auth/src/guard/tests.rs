@@ -37,6 +37,7 @@ fn cell(rules: &[&str]) -> MapCell {
             strangers: None,
         }),
         invitations: None,
+        repositories: None,
     };
     let signer = MapSigner::new([7; 32]);
     MapCell::new(signer.verifier(), signer.sign(&map)).unwrap()

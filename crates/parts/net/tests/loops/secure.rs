@@ -406,6 +406,7 @@ fn cell(flavor: Flavor, version: u64) -> (MapCell, tieline_format::map::SignedMa
             strangers: None,
         }),
         invitations: None,
+        repositories: None,
     };
     let signer = MapSigner::new([7; 32]);
     let signed = signer.sign(&map);

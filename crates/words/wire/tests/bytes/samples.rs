@@ -4,11 +4,13 @@ mod capabilities;
 mod chunks;
 mod kept;
 mod limits;
+mod names;
 mod people;
 mod trees;
 
 use self::chunks::{adopted_calls, chunk_calls, copy_calls, mirror_calls};
 use self::kept::{chores, ledger_calls};
+use self::names::{creations, removals};
 use crate::golden::Sample;
 use std::fmt::Debug;
 use std::panic::RefUnwindSafe;
@@ -195,76 +197,21 @@ fn attribute_calls(op: Op) -> Vec<Sample> {
     pair(call, attributes_reply())
 }
 
-fn creations(op: Op) -> Vec<Sample> {
-    let (parent, umask) = (directory(), Mode::new(0o022));
-    match op {
-        Op::MakeDirectory => {
-            let (name, mode) = (name("reco"), Mode::new(0o2775));
-            pair(meta::MakeDirectory { parent, name, mode, umask }, entry())
-        }
-        Op::MakeSymlink => {
-            let target = b"run7.root".to_vec();
-            pair(meta::MakeSymlink { parent, name: name("latest"), target }, entry())
-        }
-        Op::MakeNode => {
-            let (kind, mode, device) = (FileKind::CharDevice, Mode::new(0o600), 0x0103);
-            let call = meta::MakeNode { parent, name: name("null"), kind, mode, umask, device };
-            pair(call, entry())
-        }
-        Op::Link => {
-            let (id, name) = (file(), name("copy.root"));
-            let plain = meta::Link { id, parent, name, replaces: None, keep: None };
-            let mut samples = pair(plain.clone(), entry());
-            let replacing = meta::Link { replaces: Some(true), keep: Some(directory()), ..plain };
-            samples.push(request("-replacing", replacing));
-            samples
-        }
-        _ => {
-            let layout = Some(layout());
-            let mode = Mode::new(0o664);
-            let name = name("run7.root");
-            let is_exclusive = true;
-            let is_nameless = Some(false);
-            let call =
-                meta::Create { parent, name, mode, umask, is_exclusive, layout, is_nameless };
-            pair(call, meta::CreateReply { is_new: true, open: open_reply() })
-        }
-    }
-}
-
-fn removals(op: Op) -> Vec<Sample> {
-    let (parent, keep) = (directory(), Some(file()));
-    let reply = meta::ChangeReply { attributes: Some(attributes()), lease: lease() };
-    match op {
-        Op::RemoveDirectory => pair(meta::RemoveDirectory { parent, name: name("reco") }, reply),
-        Op::Unlink => pair(meta::Unlink { parent, name: name("run7.root"), keep }, reply),
-        _ => {
-            let rename = |mode| meta::Rename {
-                from_parent: parent,
-                from_name: name("run7.tmp"),
-                to_parent: FileId::root_of(MdtIndex(1)),
-                to_name: name("run7.root"),
-                mode,
-                keep,
-            };
-            let mut samples = pair(rename(RenameMode::Replace), reply);
-            samples.push(request("-no-replace", rename(RenameMode::NoReplace)));
-            samples.push(request("-exchange", rename(RenameMode::Exchange)));
-            samples.push(request("-leaving", rename(RenameMode::ReplaceLeaving)));
-            let careful = rename(RenameMode::NoReplaceLeaving);
-            samples.push(request("-no-replace-leaving", careful));
-            samples
-        }
-    }
-}
-
 fn file_calls(op: Op) -> Vec<Sample> {
     let id = file();
     match op {
         Op::GetExtents => {
-            let reply =
-                meta::GetExtentsReply { page: page(), attributes: attributes(), lease: lease() };
-            pair(meta::GetExtents { id, offset: 1 << 30, limit: 1024 }, reply)
+            let reply = |page| {
+                let (attributes, lease) = (attributes(), lease());
+                meta::GetExtentsReply { page, attributes, lease }
+            };
+            let call = meta::GetExtents { id, offset: 1 << 30, limit: 1024 };
+            let published = ExtentPage { extents: published(), covered: 70_000_000 };
+            let mut samples = pair(call.clone(), reply(page()));
+            let mut of_repository = pair(call, reply(published)).pop().unwrap();
+            of_repository.name.push_str("-published");
+            samples.push(of_repository);
+            samples
         }
         Op::Commit => {
             let call = meta::Commit {
@@ -468,6 +415,15 @@ fn map_calls(op: Op) -> Vec<Sample> {
         principal: Some("host/tieline.fnal.example@FNAL.GOV".into()),
     };
     samples.push(request("-site-join", edit(MapEdit::SiteJoin(join))));
+    let name: tieline_types::RepositoryName = "sw.example.org".parse().unwrap();
+    let add = federation::RepositoryAdd {
+        name: name.clone(),
+        sources: vec!["https://stratum1.uf.example/sw".into(), "file:///srv/sw".into()],
+        list: Digest::blake3([0xd1; 32]),
+        junction: "sw".parse().unwrap(),
+    };
+    samples.push(request("-repository-add", edit(MapEdit::RepositoryAdd(add))));
+    samples.push(request("-repository-remove", edit(MapEdit::RepositoryRemove(name))));
     samples.push(request("-strangers-set", edit(MapEdit::StrangersSet(Strangers::Squash))));
     samples
 }
@@ -685,6 +641,32 @@ fn page() -> ExtentPage {
 
 fn external() -> ObjectName {
     ObjectName::External { path: "store/run7.root".into(), size: 1 << 33, mtime_ns: -1 }
+}
+
+/// What a repository has: by content, packed, and in a place of unknown length.
+fn published() -> Vec<Extent> {
+    let sha1 = Digest::new(Algorithm::Sha1, Encoding::Zlib, &[0xa9; 20]).unwrap();
+    let origin = Origin::Repository("sw.example.org".parse().unwrap());
+    let place = Place {
+        origin,
+        object: ObjectName::Key("data/a9/a9a9".into()),
+        offset: 0,
+        length: None,
+        is_stale: false,
+        encoding: Some(Encoding::Zlib),
+    };
+    let (origin, object) = (Origin::Cache("fnal".parse().unwrap()), ObjectName::Key("p1".into()));
+    let packed = Place { origin, object, offset: 8192, length: Some(100), ..place.clone() };
+    let chunk = ChunkRef {
+        chunk: ChunkId::Content(sha1),
+        length: 4 << 20,
+        skip: 100,
+        places: vec![place, packed],
+        digest: None,
+        adler32: None,
+        checks: None,
+    };
+    vec![Extent { offset: 4096, length: 1 << 20, content: Content::Chunk(chunk) }]
 }
 
 /// One of each content.
