@@ -9,6 +9,7 @@
 //! * [`acl`]: access lists.
 //! * [`attributes`]: what `stat` tells.
 //! * [`background`]: changes that no client asked for.
+//! * [`door`]: what speaks for users to the servers, and how far it is heard.
 //! * [`flavor`]: how connections are protected, and the rules for it.
 //! * [`layout`]: where a file's chunks shall go, as `setstripe` says it.
 //! * [`extent`]: where a file's bytes are: extents over immutable chunks, and the places of chunks.
@@ -29,6 +30,7 @@ pub mod background;
 pub mod caller;
 pub mod checksum;
 pub mod digest;
+pub mod door;
 pub mod error;
 pub mod extent;
 pub mod flavor;
@@ -48,6 +50,7 @@ pub use acl::Acls;
 pub use attributes::{Attributes, FileKind, Mode, SetTime, Time};
 pub use caller::{Caller, Gid, Uid};
 pub use digest::{Algorithm, Digest, DigestError, Encoding, Hasher};
+pub use door::{Door, Vouched};
 pub use error::{Effect, ErrorKind, Retry};
 pub use extent::{ChunkRef, Content, Extent, ObjectName, Origin, OstPlace, Place};
 pub use flavor::{Flavor, FlavorRule, FlavorRules, Network, Pair};

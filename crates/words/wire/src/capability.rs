@@ -69,6 +69,19 @@ pub enum Scope {
         #[n(0)]
         runs: Vec<FileRun>,
     },
+    /// One file, as [`Scope::File`], for who acts for another: what the session wrote itself is
+    /// read with it as far as it says so, for others wrote there, too.
+    #[n(4)]
+    Delegated {
+        #[n(0)]
+        file: FileId,
+        #[n(1)]
+        is_read: bool,
+        #[n(2)]
+        is_write: bool,
+        #[n(3)]
+        objects: Vec<ObjectName>,
+    },
 }
 
 /// The most runs that one capability names: it is shown with every request about bytes.

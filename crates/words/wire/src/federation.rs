@@ -1,7 +1,9 @@
 //! Messages about the federation map and those who administer it.
 
 use minicbor::{Decode, Encode};
-use tieline_types::{FlavorRule, MachineTrust, OstIndex, PoolName, SiteName, Strangers, Version};
+use tieline_types::{
+    Door, FlavorRule, MachineTrust, OstIndex, PoolName, SiteName, Strangers, Version,
+};
 
 /// Fetches the newest map the server has.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -91,6 +93,12 @@ pub enum MapEdit {
     /// Takes away the rule about the same connections, whatever its flavor.
     #[n(73)]
     FlavorUnset(#[n(0)] FlavorRule),
+    /// Somebody is a door from now on, or one of other rules.
+    #[n(74)]
+    DoorSet(#[n(0)] Door),
+    /// And no more.
+    #[n(75)]
+    DoorRemove(#[n(0)] String),
     /// A site may join until then.
     #[n(90)]
     SiteInvite {

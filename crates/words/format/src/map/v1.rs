@@ -4,7 +4,7 @@ use crate::Record;
 use minicbor::{Decode, Encode};
 use std::collections::BTreeSet;
 use tieline_types::{
-    FileId, FlavorRules, FsName, GrantedId, MachineTrust, MdtIndex, Name, OstIndex, OstPlace,
+    Door, FileId, FlavorRules, FsName, GrantedId, MachineTrust, MdtIndex, Name, OstIndex, OstPlace,
     PoolName, SiteName, Strangers, Version,
 };
 
@@ -99,6 +99,9 @@ pub struct Security {
     pub machines: Option<Vec<Machine>>,
     #[n(4)]
     pub strangers: Option<Strangers>,
+    /// Who may speak for users that came to them.
+    #[n(5)]
+    pub doors: Option<Vec<Door>>,
 }
 
 /// How far a machine is believed.
@@ -116,6 +119,11 @@ impl Security {
     pub fn machine(&self, principal: &str) -> Option<MachineTrust> {
         let mut machines = self.machines.iter().flatten();
         machines.find(|machine| machine.principal == principal).map(|machine| machine.trust)
+    }
+
+    /// The door with this principal, if it is one.
+    pub fn door(&self, principal: &str) -> Option<&Door> {
+        self.doors.iter().flatten().find(|door| door.principal == principal)
     }
 
     pub fn strangers(&self) -> Strangers {

@@ -81,13 +81,20 @@ fn pair<C: Call>(call: C, reply: C::Reply) -> Vec<Sample>
 where
     C::Reply: PartialEq + Debug + RefUnwindSafe + 'static,
 {
-    let name = format!("reply-{}", C::OP.name());
+    vec![request("", call), reply_of::<C>("", reply)]
+}
+
+fn reply_of<C: Call>(variant: &str, reply: C::Reply) -> Sample
+where
+    C::Reply: PartialEq + Debug + RefUnwindSafe + 'static,
+{
+    let name = format!("reply-{}{variant}", C::OP.name());
     let bytes = tieline_wire::encode(&reply);
     let decode = |bytes: &[u8]| -> Result<C::Reply, BodyError> {
         C::OP.check_reply(bytes)?;
         tieline_wire::decode(bytes)
     };
-    vec![request("", call), Sample::new(name, reply, bytes, decode)]
+    Sample::new(name, reply, bytes, decode)
 }
 
 /// No wildcard: a new call does not compile without its samples.
@@ -452,6 +459,16 @@ fn map_calls(op: Op) -> Vec<Sample> {
     samples.push(request("-flavor-unset", edit(MapEdit::FlavorUnset(rule))));
     let (principal, trust) = ("host/wn17.uf.example@UFL.EDU".to_owned(), Some(MachineTrust::Root));
     samples.push(request("-machine-set", edit(MapEdit::MachineSet { principal, trust })));
+    let door = Door {
+        principal: "tieline_door/xrd.uf.example@EXTENCI.ORG".into(),
+        services: vec!["xrootd/xrd.uf.example@EXTENCI.ORG".into()],
+        vouches_for: vec![Vouched::Group("cms".parse().unwrap())],
+        scope: Some(Scope::new(vec!["read:/data".parse().unwrap()]).unwrap()),
+        seconds_max: Some(1800),
+    };
+    let removed = MapEdit::DoorRemove(door.principal.clone());
+    samples.push(request("-door-set", edit(MapEdit::DoorSet(door))));
+    samples.push(request("-door-remove", edit(removed)));
     let (site, digest) = ("fnal".parse().unwrap(), [0xd1; 32]);
     let invite = MapEdit::SiteInvite { site, digest, until_ms: 1_700_000_000_123 };
     samples.push(request("-site-invite", edit(invite)));
