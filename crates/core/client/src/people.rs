@@ -64,7 +64,7 @@ impl Volume {
 async fn taken_for(shared: Arc<Shared>, mdt: MdtIndex, stated: Caller) -> Result<ProveReply> {
     let is_stranger = stated.proof == Some(Caller::STRANGER);
     let stated = Caller { proof: is_stranger.then_some(Caller::STRANGER), ..stated };
-    let message = Prove { proof: 0, token: None };
+    let message = Prove { proof: 0, token: None, delegation: None };
     Ok(shared.ask_now(&stated, mdt, message).await?.reply)
 }
 

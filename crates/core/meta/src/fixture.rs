@@ -247,6 +247,7 @@ fn proven_map() -> FederationMap {
         services: vec![],
         machines: None,
         strangers: None,
+        doors: None,
     };
     FederationMap { security: Some(security), ..map() }
 }

@@ -84,6 +84,44 @@ pub enum Scope {
     },
 }
 
+impl Scope {
+    /// The one file, if it is for one.
+    pub fn file(&self) -> Option<FileId> {
+        match self {
+            Self::File { file, .. } | Self::Delegated { file, .. } => Some(*file),
+            Self::Own { .. } | Self::Files { .. } => None,
+        }
+    }
+
+    /// May the one file be read, and written?
+    pub fn rights(&self) -> (bool, bool) {
+        match self {
+            Self::File { is_read, is_write, .. } | Self::Delegated { is_read, is_write, .. } => {
+                (*is_read, *is_write)
+            }
+            Self::Own { .. } | Self::Files { .. } => (false, false),
+        }
+    }
+
+    /// Objects that are read as the file's own.
+    pub fn objects(&self) -> &[ObjectName] {
+        match self {
+            Self::File { objects, .. } | Self::Delegated { objects, .. } => objects,
+            Self::Own { .. } | Self::Files { .. } => &[],
+        }
+    }
+
+    /// The same, for who acts for another.
+    pub fn delegated(self) -> Self {
+        match self {
+            Self::File { file, is_read, is_write, objects } => {
+                Self::Delegated { file, is_read, is_write, objects }
+            }
+            other => other,
+        }
+    }
+}
+
 /// The most runs that one capability names: it is shown with every request about bytes.
 pub const RUNS_MAX: usize = 64;
 

@@ -35,6 +35,7 @@ fn cell(rules: &[&str]) -> MapCell {
             }],
             machines: None,
             strangers: None,
+            doors: None,
         }),
         invitations: None,
     };
