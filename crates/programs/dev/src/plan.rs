@@ -148,6 +148,7 @@ impl Plan {
             services: services.collect(),
             machines: [(kdc::client(), kerberos.machine.name().to_owned())].into(),
             strangers: None,
+            doors: vec![],
         }
     }
 

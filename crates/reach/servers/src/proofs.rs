@@ -91,7 +91,8 @@ impl Servers {
         }
         let standing = server.channel(0)?.channel.standing().ok_or_else(nobody)?;
         let token = credentials.token(proof, standing.session, &server.addresses).await;
-        let message = Prove { proof, token: Some(token.ok_or_else(nobody)?) };
+        let token = Some(token.ok_or_else(nobody)?);
+        let message = Prove { proof, token, delegation: None };
         let deadline = Instant::now() + self.wait_at(server);
         Ok(self.once(server, &Caller::root(), message, Bulk::Empty, deadline).await?.0)
     }

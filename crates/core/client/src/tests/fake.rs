@@ -784,6 +784,7 @@ impl State {
                     how,
                     seconds: None,
                     is_believed: false,
+                    scope: None,
                 })
             }
             Request::GetMap(_) if self.has_moved => {

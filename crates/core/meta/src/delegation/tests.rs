@@ -168,8 +168,7 @@ async fn who_may_make_files_fills_his_own_and_no_other() {
     let other = tree.client.through(&ann(), delegation(3, Some(scope(&["create:/data"]))));
     refused(&other, commit(made, vec![inline(0, b"x")])).await;
     maker.call(unlink(data, "newer")).await.unwrap();
-    let call = Create { is_nameless: Some(true), ..create(data, "", 0o644) };
-    let call = Create { name: name("x"), ..call };
+    let call = Create { is_nameless: Some(true), ..create(data, "x", 0o644) };
     let nameless = maker.call(call.clone()).await.unwrap().open.attributes.id;
     maker.commit(nameless, vec![inline(0, b"new")]).await;
     refused(&maker, link(nameless, tree.data2, "out")).await;
