@@ -91,7 +91,7 @@ pub use tieline_believed::{Belief, Invalidation, Known};
 pub use tieline_bytes::{DirectAccess, Near, NodeCache, PathCost, SiteCache, SiteClaim, SiteLook};
 pub use tieline_foresight::mode::ReadMode;
 pub use tieline_owed::{cause, spool};
-pub use tieline_servers::{Credentials, Error};
+pub use tieline_servers::{Credentials, Delegations, Error, SpokenFor, Wish};
 pub use tieline_types::{HandleId, LockWish};
 pub use unsent::Unsent;
 pub use volume::Volume;

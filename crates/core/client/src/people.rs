@@ -11,6 +11,7 @@ use crate::{Credentials, Error, Result, Volume};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_servers::{Delegations, SpokenFor, Wish};
 use tieline_types::{Caller, ErrorKind, MdtIndex, Retry};
 use tieline_wire::identity::{ListIdentities, ListIdentitiesReply, Prove, ProveReply};
 use tokio::task::JoinSet;
@@ -44,6 +45,12 @@ impl Volume {
             shared.servers.show(&server, proof).await
         };
         self.shared().anywhere(mdt, show).await
+    }
+
+    /// Speaks for a user who came to this door, from now on. The volume's credentials are these
+    /// delegations ([`Volume::set_credentials`]).
+    pub async fn speak(&self, delegations: &Delegations, wish: Wish) -> Result<SpokenFor> {
+        delegations.speak(&self.shared().servers, wish).await
     }
 
     /// A page of the table of identities, of which every MDS has a copy.
