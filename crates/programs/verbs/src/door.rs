@@ -30,8 +30,8 @@ enum DoorVerb {
         principal: String,
         /// A Kerberos service whose tickets, which users send it, it may hand on; may be given
         /// several times. Every MDS needs its key
-        #[arg(long)]
-        service: Vec<String>,
+        #[arg(long, value_name = "SERVICE")]
+        tickets_for: Vec<String>,
         /// Whom it may name by its own word: user:NAME, group:NAME, or everybody (who has no
         /// role); may be given several times
         #[arg(long, value_name = "WHOM")]
@@ -56,11 +56,11 @@ enum DoorVerb {
 pub fn run(args: Args) -> anyhow::Result<()> {
     crate::log_start();
     let edit = match args.verb {
-        DoorVerb::Add { principal, service, vouch_for, scope, life } => {
+        DoorVerb::Add { principal, tickets_for, vouch_for, scope, life } => {
             let seconds = u32::try_from(life.0.as_secs()).unwrap_or(u32::MAX);
             let text = DoorText {
                 principal,
-                services: service,
+                services: tickets_for,
                 vouches_for: vouch_for,
                 scope: Some(scope).filter(|scope| !scope.is_empty()),
                 seconds: Some(seconds).filter(|&seconds| seconds != Door::SECONDS_USUAL),

@@ -32,7 +32,7 @@ impl fmt::Display for MapEdit {
             Self::StrangersSet(strangers) => write!(f, "id strangers {}", strangers.name()),
             Self::DoorSet(door) => {
                 write!(f, "door add {}", door.principal)?;
-                door.services.iter().try_for_each(|one| write!(f, " --service {one}"))?;
+                door.services.iter().try_for_each(|one| write!(f, " --tickets-for {one}"))?;
                 door.vouches_for.iter().try_for_each(|one| write!(f, " --vouch-for {one}"))?;
                 let allowed = door.scope.as_ref().map(|scope| scope.allowed());
                 if allowed.is_some_and(<[_]>::is_empty) {

@@ -6,6 +6,7 @@
 mod capabilities;
 mod connections;
 mod crowd;
+mod doors;
 mod frames;
 mod hostile;
 mod paths;
@@ -95,6 +96,14 @@ fn capabilities_end_and_are_taken_back() -> Result<()> {
     alone(|| {
         with_scene("krb5i", async |scene| capabilities::ends(scene).await)?;
         with_scene("krb5p", async |scene| capabilities::ends(scene).await)
+    })
+}
+
+#[test]
+fn a_door_speaks_for_those_who_came_and_for_nobody_else() -> Result<()> {
+    alone(|| {
+        with_scene("krb5i", async |scene| doors::attack(scene).await)?;
+        with_scene("krb5p", async |scene| doors::attack(scene).await)
     })
 }
 

@@ -232,7 +232,8 @@ everything else a copy. Modes, times and attributes are kept, owners if you are 
 
 pub const DOOR: &str = "\
 Examples:
-  tieline door add tieline_door/xrd.uf.example@EXTENCI.ORG --service xrootd/xrd.uf.example@EXTENCI.ORG
+  tieline door add tieline_door/xrd.uf.example@EXTENCI.ORG \\
+    --tickets-for xrootd/xrd.uf.example@EXTENCI.ORG
   tieline door add tieline_door/web.uf.example@EXTENCI.ORG --vouch-for group:cms \\
     --scope read:/data --scope modify:/scratch --life 30min
   tieline door list
