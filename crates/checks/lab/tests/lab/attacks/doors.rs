@@ -240,7 +240,9 @@ async fn two_users(doors: &Doors<'_, '_>) -> Result<()> {
             holder: None,
         };
         refused("another's bytes", line.ask(&caller, wish).await)?;
-        refused("nothing shown", read_as(&oss, &caller, &opened.place, None).await)?;
+        let bare = read_as(&oss, &Caller::root(), &opened.place, None).await;
+        let why = refused("nothing shown", bare)?;
+        ensure!(why.contains("no capability"), "{why}");
     }
     let logs = doors.scene.federation.logs()?;
     ensure!(logs.contains("delegation"), "it is in no log");
@@ -288,6 +290,8 @@ async fn nobody_else(doors: &Doors<'_, '_>) -> Result<()> {
     ensure!(given.grant.is_none(), "a capability for all that it writes");
     refused("names of its own", line.ask(&Caller::root(), Reserve { count: 8 }).await)?;
     // Another session of it knows none of these, and neither does another door.
+    show(&line, HER, doors.ticket("ann")?, (None, None)).await?;
+    line.ask(&of_proof(HER), reading(doors.hers)).await.context("over its own")?;
     for (keys, client) in [(&doors.door, 75), (&doors.other, OTHER)] {
         let line = doors.scene.dial(&doors.scene.mds, &Guise::of(keys, client));
         refused("another session's", line.ask(&of_proof(HER), reading(doors.hers)).await)?;
@@ -398,7 +402,9 @@ async fn widened(doors: &Doors<'_, '_>) -> Result<()> {
 /// At the MDS, by what it asks; at the OSS, with what it was given for reading.
 async fn reading_does_not_write(doors: &Doors<'_, '_>) -> Result<()> {
     let line = doors.dial();
-    let her = of_proof(HER);
+    let (her, narrow) = (of_proof(HER), Some(scope(&["read:/data"])?));
+    show(&line, HER, doors.ticket("ann")?, (narrow, None)).await?;
+    show(&line, HIS, doors.ticket("bob")?, (None, None)).await?;
     let opened = doors.open(&line, &her, doors.hers).await?;
     let oss = doors.oss(&opened).await?;
     let data = Bytes::from_static(&[7; 5000]);
@@ -411,7 +417,7 @@ async fn reading_does_not_write(doors: &Doors<'_, '_>) -> Result<()> {
         capability: Some(capability.to_vec()),
         room: None,
     };
-    let written = oss.ask_bulk(&her, put(&opened.capability, 1 << 40), data.clone()).await;
+    let written = oss.ask_bulk(&Caller::root(), put(&opened.capability, 1 << 40), data.clone()).await;
     let why = refused("put with a right to read", written)?;
     ensure!(why.contains("may be written"), "{why}");
     let wish = |is_write| GetCapability {
@@ -441,19 +447,19 @@ async fn reading_does_not_write(doors: &Doors<'_, '_>) -> Result<()> {
     show(&line, 1040, doors.ticket("ann")?, (narrow, None)).await?;
     let granted = line.ask(&of_proof(1040), wish(true)).await?.grant.context("she may write")?;
     let message = put(&granted.signed, 1 << 40);
-    oss.ask_bulk(&of_proof(1040), message, data.clone()).await.context("what is allowed")?;
+    oss.ask_bulk(&Caller::root(), message, data.clone()).await.context("what is allowed")?;
     let own = tieline_types::OstPlace {
         object: tieline_types::ObjectName::Chunk(GrantedId { mdt, grant, serial: 1 << 40 }),
         ..opened.place.clone()
     };
-    let why = refused("read by writing", read_as(&oss, &her, &own, Some(&granted.signed)).await)?;
+    let why = refused("read by writing", read_as(&oss, &Caller::root(), &own, Some(&granted.signed)).await)?;
     ensure!(why.contains("may be read"), "{why}");
     let his = doors.open(&line, &of_proof(HIS), doors.his).await?;
-    let why = refused("as another", read_as(&oss, &her, &own, Some(&his.capability)).await)?;
+    let why = refused("as another", read_as(&oss, &Caller::root(), &own, Some(&his.capability)).await)?;
     ensure!(why.contains("another file"), "{why}");
     let sync =
         SyncFile { ost: own.ost, file: doors.hers, capability: Some(his.capability.clone()) };
-    refused("syncing another's", oss.ask(&her, sync).await)?;
+    refused("syncing another's", oss.ask(&Caller::root(), sync).await)?;
     Ok(())
 }
 
@@ -468,7 +474,7 @@ async fn expired(doors: &Doors<'_, '_>) -> Result<()> {
     let why = refused("at the MDS", line.ask(&her, GetAttributes { id: doors.hers }).await)?;
     ensure!(why.contains("log in again"), "{why}");
     refused("what it had open", line.ask(&her, reading(doors.hers)).await)?;
-    let late = read_as(&oss, &her, &opened.place, Some(&opened.capability)).await;
+    let late = read_as(&oss, &Caller::root(), &opened.place, Some(&opened.capability)).await;
     let why = refused("at the OSS", late)?;
     ensure!(why.contains("expired"), "{why}");
     Ok(())
