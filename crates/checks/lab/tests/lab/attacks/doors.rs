@@ -32,15 +32,15 @@ const HIS: u64 = 1003;
 const TOLD: Duration = Duration::from_secs(20);
 
 /// A door, another one, and what lies there for two users.
-struct Doors<'s, 'f> {
-    scene: &'s Scene<'f>,
-    door: Keys,
+pub struct Doors<'s, 'f> {
+    pub scene: &'s Scene<'f>,
+    pub door: Keys,
     other: Keys,
-    data: FileId,
-    data2: FileId,
-    hers: FileId,
+    pub data: FileId,
+    pub data2: FileId,
+    pub hers: FileId,
     beside: FileId,
-    his: FileId,
+    pub his: FileId,
 }
 
 fn named(kind: &str, host: &str) -> String {
@@ -51,7 +51,7 @@ fn of_proof(proof: u64) -> Caller {
     Caller { proof: Some(proof), ..user(7) }
 }
 
-fn scope(of: &[&str]) -> Result<Scope> {
+pub fn scope(of: &[&str]) -> Result<Scope> {
     let allowed = of.iter().map(|text| Ok(text.parse::<Allowed>()?));
     Ok(Scope::new(allowed.collect::<Result<_>>()?)?)
 }
@@ -156,7 +156,7 @@ impl<'s, 'f> Doors<'s, 'f> {
         self.scene.dial(&self.scene.mds, &Guise::of(&self.door, DOOR))
     }
 
-    fn ticket(&self, user: &str) -> Result<Evidence> {
+    pub fn ticket(&self, user: &str) -> Result<Evidence> {
         Ok(Evidence::Ticket(sent(&self.scene.user(user)?, &named("HTTP", "door"))?))
     }
 
@@ -199,6 +199,7 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
     expired(&doors).await.context("what is over")?;
     restarted(&doors).await.context("after a restart")?;
     vouched(&doors).await.context("a door's word")?;
+    super::honest_door::works(&doors).await.context("an honest door")?;
     removed(&doors).await.context("a door that is none any more")
 }
 
