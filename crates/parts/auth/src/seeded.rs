@@ -49,7 +49,7 @@ impl Seeded {
         let mut mark = [0; 32];
         mark.copy_from_slice(digest(&SHA256, token).as_ref());
         let (user, service) = (user.to_owned(), service.to_owned());
-        Ok(Witnessed { user, service, lifetime: None, mark })
+        Ok(Witnessed { user, service, lifetime: None, mark, answer: None })
     }
 
     fn token(&self, nonce: u64, binding: &[u8; BINDING]) -> Vec<u8> {

@@ -432,7 +432,10 @@ impl Identities {
             let who = self.who(context, stated, (Op::Prove, Errand::New)).await?;
             let principal = who.principal.as_deref().map(str::to_owned);
             let Who { caller, how, seconds, is_believed, .. } = who;
-            return Ok(ProveReply { caller, principal, how, seconds, is_believed, scope: None });
+            let (scope, answer) = (None, None);
+            let reply =
+                ProveReply { caller, principal, how, seconds, is_believed, scope, answer };
+            return Ok(reply);
         };
         let refused =
             |why: String| self.deny(ErrorKind::PermissionDenied, context.principal.as_ref(), why);
@@ -458,8 +461,9 @@ impl Identities {
             }
         }
         let Who { caller, how, .. } = who;
-        let (principal, is_believed, scope) = (Some(proven.peer), false, None);
-        Ok(ProveReply { caller, principal, how, seconds, is_believed, scope })
+        let (principal, is_believed) = (Some(proven.peer), false);
+        let (scope, answer) = (None, None);
+        Ok(ProveReply { caller, principal, how, seconds, is_believed, scope, answer })
     }
 
     /// Servers, machines and doors are none.

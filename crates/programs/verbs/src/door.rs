@@ -29,7 +29,8 @@ enum DoorVerb {
         /// As which it connects: SERVICE/HOST@REALM
         principal: String,
         /// A Kerberos service whose tickets, which users send it, it may hand on; may be given
-        /// several times. Every MDS needs its key
+        /// several times. Every MDS has its key in its keytab, and the door has it not: who has it
+        /// can make tickets of any user
         #[arg(long, value_name = "SERVICE")]
         tickets_for: Vec<String>,
         /// Whom it may name by its own word: user:NAME, group:NAME, or everybody (who has no

@@ -5,6 +5,9 @@
 //! only. From then on requests for him carry the number. A server that does not know it, because it
 //! was away, is shown the same again when it says so.
 //!
+//! The door does not open what its users send: it has no key for that. It is told who came, and
+//! what to answer.
+//!
 //! Servers judge: a door that asks for more than it has is told what holds. What a server told one
 //! user lies in the same caches as what it told others: a door holds each of its users to his scope
 //! itself, before it answers him ([`SpokenFor::scope`]).
@@ -49,6 +52,8 @@ pub struct SpokenFor {
     pub until: Instant,
     /// For people.
     pub how: String,
+    /// What he is to be answered in the door's own protocol, if he wants to know who is there.
+    pub answer: Option<Vec<u8>>,
 }
 
 struct Held {
@@ -74,13 +79,13 @@ impl Delegations {
         let number = self.register(wish)?;
         let told = servers.show_everywhere(number).await;
         let told = told.inspect_err(|_| self.forget(number))?;
-        let ProveReply { caller, principal, how, seconds, scope, .. } = told;
+        let ProveReply { caller, principal, how, seconds, scope, answer, .. } = told;
         let until = Instant::now() + Duration::from_secs(seconds.unwrap_or(0).into());
         if let Some(held) = lock(&self.held).get_mut(&number) {
             held.until = until;
         }
         let caller = Caller { proof: Some(number), ..caller };
-        Ok(SpokenFor { caller, principal, scope, until, how })
+        Ok(SpokenFor { caller, principal, scope, until, how, answer })
     }
 
     fn register(&self, Wish { evidence, scope, life }: Wish) -> Result<u64> {

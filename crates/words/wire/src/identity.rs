@@ -141,7 +141,7 @@ pub struct Delegation {
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub enum Evidence {
     /// The first token of Kerberos that the user sent to a service of the door: of GSSAPI, or an
-    /// AP-REQ alone.
+    /// AP-REQ alone. The service's key is the MDSs' and not the door's: who has it makes tickets.
     #[n(1)]
     Ticket(
         #[n(0)]
@@ -177,4 +177,9 @@ pub struct ProveReply {
     /// Of a delegation: what may be done; `None`: whatever the user may.
     #[n(5)]
     pub scope: Option<Scope>,
+    /// What the door's user is to be answered, if he wants to know who is there: the door has no
+    /// key to say it.
+    #[n(6)]
+    #[cbor(with = "minicbor::bytes")]
+    pub answer: Option<Vec<u8>>,
 }

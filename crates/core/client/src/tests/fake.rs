@@ -785,6 +785,7 @@ impl State {
                     seconds: None,
                     is_believed: false,
                     scope: None,
+                    answer: None,
                 })
             }
             Request::GetMap(_) if self.has_moved => {

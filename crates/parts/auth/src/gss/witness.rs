@@ -1,5 +1,6 @@
-//! What a user sent to a door, opened with the door's key: so the door is not believed about who
-//! came.
+//! What a user sent to a door, opened with the key of the door's service: so the door is not
+//! believed about who came. It must not have that key itself: a ticket proves its user to who has
+//! the service's key because nobody else but the KDC could have made it.
 //!
 //! The token is the first of GSSAPI's Kerberos mechanism, or an AP-REQ alone, as some protocols
 //! send it. It was made for the door by whatever program the user has, so nothing is asked of its
@@ -31,6 +32,8 @@ pub struct Witnessed {
     pub lifetime: Option<Duration>,
     /// The same for one token, however it is packed, and for no other.
     pub mark: [u8; 32],
+    /// What he is to be answered, if he wants to know who is there.
+    pub answer: Option<Vec<u8>>,
 }
 
 /// Who sent this token to a service whose key is here.
@@ -73,7 +76,8 @@ pub fn witness(keys: &Keys, service: &str, token: &[u8]) -> Result<Witnessed, Tr
         return Err(Trouble::WrongServer { peer: told, expected: service.to_owned() });
     }
     let lifetime = (lifetime != INDEFINITE).then(|| Duration::from_secs(u64::from(lifetime)));
-    Ok(Witnessed { user, service: told, lifetime, mark })
+    let answer = Some(output.bytes()).filter(|bytes| !bytes.is_empty());
+    Ok(Witnessed { user, service: told, lifetime, mark, answer })
 }
 
 /// For which service a token is, by what stands on it in clear.

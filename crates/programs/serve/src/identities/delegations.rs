@@ -3,7 +3,8 @@
 //! The signed map names doors ([`Door`]). Over its own connection one proves each of its users by
 //! evidence: what he sent to a service of the door, which is opened here with that service's key;
 //! his own ticket for this server; or the door's word, of those only for whom the map lets it
-//! vouch. What follows is a *delegation*: the user, by this server's own table, within the narrowest
+//! vouch. The service's key is the MDSs' alone: who has it can make tickets of anybody. So the door
+//! is told here who came, and what to answer him. What follows is a *delegation*: the user, by this server's own table, within the narrowest
 //! scope and for the shortest time of all who have a say in it, and without his roles.
 //!
 //! When the map or the table changes, what was shown before is judged anew.
@@ -65,14 +66,18 @@ impl Identities {
             let detail = "a proof has another number, and a scope is smaller";
             return Err(Failure::new(ErrorKind::InvalidArgument, detail));
         }
-        let showing = (context.session, number);
+        let (showing, mut answer) = ((context.session, number), None);
         let shown = match (evidence, token) {
             (Some(Evidence::Ticket(ticket)), None) => {
-                let witnessed = self.witnessed(principal, door, ticket).await?;
+                let mut witnessed = self.witnessed(principal, door, ticket).await?;
+                answer = witnessed.answer.take();
                 match self.state.witnessed.see(witnessed.mark, showing) {
                     Seen::Never => {}
                     // Its answer was lost, perhaps; its life goes on from when it was shown first.
-                    Seen::Here => return self.told_again(showing, door).await,
+                    Seen::Here => {
+                        let reply = self.told_again(showing, door).await?;
+                        return Ok(ProveReply { answer, ..reply });
+                    }
                     seen => return Err(self.seen_before(principal, &witnessed, seen)),
                 }
                 let Witnessed { user, service, lifetime, .. } = witnessed;
@@ -102,7 +107,7 @@ impl Identities {
         let delegated = Delegated { principal: shown.principal, by: shown.by, scope };
         let handed = Handed { delegated, number, until: Instant::now() + life };
         let who = self.spoken_for(door, &handed).await?;
-        let reply = told(&who, life);
+        let reply = ProveReply { answer, ..told(&who, life) };
         self.audit.handed(&Handing {
             who: &who,
             door: principal,
@@ -264,5 +269,6 @@ fn told(who: &Who, life: Duration) -> ProveReply {
         seconds: Some(u32::try_from(life.as_secs()).unwrap_or(u32::MAX)),
         is_believed: false,
         scope: delegation.as_ref().and_then(|delegation| delegation.scope.clone()),
+        answer: None,
     }
 }

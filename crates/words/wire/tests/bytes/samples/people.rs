@@ -31,6 +31,7 @@ pub fn calls(op: Op) -> Vec<Sample> {
                 seconds: Some(36_000),
                 is_believed: false,
                 scope: None,
+                answer: None,
             };
             let token = Some(vec![0x60, 0x82]);
             let proof = identity::Prove { proof: 7, token, delegation: None };
@@ -51,7 +52,8 @@ pub fn calls(op: Op) -> Vec<Sample> {
                 let delegated = identity::Prove { token, delegation, ..proof };
                 samples.push(request(variant, delegated));
             }
-            let limited = identity::ProveReply { scope: Some(scope), ..reply };
+            let answer = Some(vec![0x60, 0x81]);
+            let limited = identity::ProveReply { scope: Some(scope), answer, ..reply };
             samples.push(reply_of::<identity::Prove>("-scope", limited));
             samples
         }
