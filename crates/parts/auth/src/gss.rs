@@ -7,9 +7,9 @@
 //! The peer's name is imported as a Kerberos principal and not as a host-based service, so the
 //! library neither canonicalizes it nor asks any reverse DNS. Both ends bind the handshake to a
 //! digest of what was said before it (channel bindings), so a ticket cannot be carried into another
-//! conversation, and one that is bound to none is refused (but of a witness). What leaves here are a name and 64 bytes
-//! of the context's pseudo-random function (RFC 4401, 4402); message functions of GSSAPI are not
-//! used.
+//! conversation, and one that is bound to none is refused (but of a witness). What leaves here are
+//! a name and 64 bytes of the context's pseudo-random function (RFC 4401, 4402); message functions
+//! of GSSAPI are not used.
 //!
 //! Invariants: mutual authentication or nothing; a ticket that is sealed with another enctype than
 //! AES-256, and a key of another, are refused; each handle is released once; these calls may block

@@ -38,9 +38,8 @@ impl Seeded {
     }
 
     pub fn witness(secret: u64, service: &str, token: &[u8]) -> Result<Witnessed, Trouble> {
-        let (_, said) = Self::acceptor(secret, service)
-            .read(token, &[0; BINDING])
-            .ok_or(Trouble::Binding)?;
+        let (_, said) =
+            Self::acceptor(secret, service).read(token, &[0; BINDING]).ok_or(Trouble::Binding)?;
         let (user, told) = said.split_once(' ').ok_or(Trouble::Binding)?;
         if told != service {
             let (peer, expected) = (told.to_owned(), service.to_owned());

@@ -1,9 +1,9 @@
 //! Who came, who was turned away, and who changed what is everybody's: a file of JSON lines.
 //!
 //! Each line has `time` (UTC), `server` and `event`: `authentication`, `refusal`, `proof`,
-//! `delegation`, `denial` or `administration`. A denial's `id` is in the answer and in the server's log, too; what was
-//! asked, of which file and from where is known by the task that answers ([`asked`]). What
-//! administrators did has an `outcome` ([`deed`]).
+//! `delegation`, `denial` or `administration`. A denial's `id` is in the answer and in the server's
+//! log, too; what was asked, of which file and from where is known by the task that answers
+//! ([`asked`]). What administrators did has an `outcome` ([`deed`]).
 //!
 //! Lines are written by a thread of their own ([`file`]): a full disk holds nobody up. What cannot
 //! be written waits; what finds no place to wait is counted, and said in the log.

@@ -28,7 +28,6 @@ use crate::audit::Audit;
 use crate::node::is_server;
 use crate::peers::{Peers, failure};
 use proofs::{KnownBy, Proof, Proofs};
-use witnessed::Witnesses;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -36,8 +35,8 @@ use std::time::Duration;
 use tieline_auth::{Guard, MapCell};
 use tieline_base::machines::trust_of;
 use tieline_format::map::Security;
-use tieline_meta::{Delegation, Mdt};
 use tieline_meta::identities::{IdentityTable, Resolved, Unknown};
+use tieline_meta::{Delegation, Mdt};
 use tieline_net::CallContext;
 use tieline_types::identity::NOBODY;
 use tieline_types::{
@@ -50,6 +49,7 @@ use tieline_wire::identity::{
 use tieline_wire::{Failure, Op, Request};
 use tieline_world::Bulk;
 use tokio::time::Instant;
+use witnessed::Witnesses;
 
 mod delegations;
 mod local;
@@ -433,8 +433,7 @@ impl Identities {
             let principal = who.principal.as_deref().map(str::to_owned);
             let Who { caller, how, seconds, is_believed, .. } = who;
             let (scope, answer) = (None, None);
-            let reply =
-                ProveReply { caller, principal, how, seconds, is_believed, scope, answer };
+            let reply = ProveReply { caller, principal, how, seconds, is_believed, scope, answer };
             return Ok(reply);
         };
         let refused =

@@ -282,7 +282,9 @@ impl Capabilities {
             _ => Key::File(file, Use::Read),
         };
         let held = match (key, self.held(key, whose, None, false).await?) {
-            (Key::Own(_), None) => self.held(Key::File(file, Use::Read), whose, None, false).await?,
+            (Key::Own(_), None) => {
+                self.held(Key::File(file, Use::Read), whose, None, false).await?
+            }
             (_, held) => held,
         };
         let is_external = matches!(object, ObjectName::External { .. });

@@ -55,8 +55,11 @@ pub enum DoorError {
          then: give the door a service of its own"
     )]
     Service(String),
-    #[error("a door has at most {} services, and names {} users and groups",
-        Door::SERVICES_MAX, Door::VOUCHED_MAX)]
+    #[error(
+        "a door has at most {} services, and names {} users and groups",
+        Door::SERVICES_MAX,
+        Door::VOUCHED_MAX
+    )]
     TooMany,
     #[error("a delegation holds 1 to {} seconds", Door::SECONDS_MAX)]
     Life,

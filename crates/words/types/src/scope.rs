@@ -225,7 +225,8 @@ mod tests {
 
     #[test]
     fn what_is_moved_gains_nothing() {
-        let scope = scope(&[("/in", Doing::Modify), ("/out", Doing::Modify), ("/out", Doing::Read)]);
+        let scope =
+            scope(&[("/in", Doing::Modify), ("/out", Doing::Modify), ("/out", Doing::Read)]);
         assert!(scope.gains(&way("/in/secret"), &way("/out/secret")), "it could be read there");
         assert!(!scope.gains(&way("/out/a"), &way("/in/a")), "it can be read no more");
         assert!(!scope.gains(&way("/out/a"), &way("/out/b/a")));

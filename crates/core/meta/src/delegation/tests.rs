@@ -199,10 +199,8 @@ async fn nothing_is_brought_within_by_other_names() {
     refused(&writer, link(tree.other, tree.data, "mine")).await;
     refused(&writer, rename((tree.data2, "run7"), (tree.data, "mine"))).await;
     refused(&writer, rename((tree.data, "run7"), (tree.data2, "out"))).await;
-    let exchange = Rename {
-        mode: RenameMode::Exchange,
-        ..rename((tree.data, "run7"), (tree.data2, "run7"))
-    };
+    let exchange =
+        Rename { mode: RenameMode::Exchange, ..rename((tree.data, "run7"), (tree.data2, "run7")) };
     refused(&writer, exchange).await;
     let copy = CopyRange {
         from: tree.other,
@@ -378,13 +376,8 @@ async fn capabilities_say_no_more_and_hold_no_longer() {
     let scope = said(&grant).scope;
     assert!(matches!(scope, Good::Delegated { file, is_read: true, is_write: false, .. }
         if file == tree.run7));
-    let wish = |id, is_read, is_write| GetCapability {
-        id,
-        is_read,
-        is_write,
-        offset: None,
-        holder: None,
-    };
+    let wish =
+        |id, is_read, is_write| GetCapability { id, is_read, is_write, offset: None, holder: None };
     let given = reader.call(wish(Some(tree.run7), true, false)).await.unwrap().grant.unwrap();
     assert!(u128::from(given.life_ms) <= LIFE.as_millis());
     refused(&reader, wish(Some(tree.run7), false, true)).await;

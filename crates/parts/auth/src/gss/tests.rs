@@ -454,7 +454,8 @@ fn a_collection_whose_first_choice_has_ended_has_others() {
 fn what_a_user_sent_to_a_door_is_opened_with_the_doors_key() {
     with_realm(|kdc, dir| {
         let ann = user(kdc, dir);
-        let [door, other] = ["HTTP/door.uf.example@EXTENCI.ORG", "HTTP/other.uf.example@EXTENCI.ORG"];
+        let [door, other] =
+            ["HTTP/door.uf.example@EXTENCI.ORG", "HTTP/other.uf.example@EXTENCI.ORG"];
         let names = [MDS, door, other].map(str::to_owned);
         kdc.keytab("all.keytab", &names).unwrap();
         let server = keytab(kdc.keytab("mds.keytab", &names[..2]).unwrap());

@@ -13,8 +13,7 @@
 
 use super::{
     ACCEPT, Buffer, CONTINUE_NEEDED, Context, Credential, INDEFINITE, KERBEROS, Keys, RawBuffer,
-    asked, check,
-    check_length, check_ticket, opened,
+    asked, check, check_length, check_ticket, opened,
 };
 use crate::trouble::Trouble;
 use aws_lc_rs::digest::{SHA256, digest};

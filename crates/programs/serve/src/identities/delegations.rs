@@ -4,14 +4,15 @@
 //! evidence: what he sent to a service of the door, which is opened here with that service's key;
 //! his own ticket for this server; or the door's word, of those only for whom the map lets it
 //! vouch. The service's key is the MDSs' alone: who has it can make tickets of anybody. So the door
-//! is told here who came, and what to answer him. What follows is a *delegation*: the user, by this server's own table, within the narrowest
-//! scope and for the shortest time of all who have a say in it, and without his roles.
+//! is told here who came, and what to answer him. What follows is a *delegation*: the user, by this
+//! server's own table, within the narrowest scope and for the shortest time of all who have a say
+//! in it, and without his roles.
 //!
 //! When the map or the table changes, what was shown before is judged anew.
 //!
-//! Invariants: a door without evidence is nobody and touches nothing; nobody is a server, a machine,
-//! a door or root by what a door shows; no delegation is without an end, and none outlives its
-//! ticket; nobody who has a role is vouched for.
+//! Invariants: a door without evidence is nobody and touches nothing; nobody is a server, a
+//! machine, a door or root by what a door shows; no delegation is without an end, and none outlives
+//! its ticket; nobody who has a role is vouched for.
 
 use super::proofs::{self, Handed, Proof};
 use super::witnessed::Seen;
@@ -155,7 +156,8 @@ impl Identities {
             Failure::new(ErrorKind::InvalidArgument, detail)
         })?;
         let (until, proof) = (Some(handed.until), handed.number);
-        let how = format!("{}, for whom {name} speaks by {}", who.how, evidence_of(&handed.delegated));
+        let how =
+            format!("{}, for whom {name} speaks by {}", who.how, evidence_of(&handed.delegated));
         let delegation = Some(Arc::new(Delegation { door: name.clone(), proof, scope, until }));
         // Administrators come themselves.
         Ok(Who { roles: vec![], is_believed: false, is_server: false, how, delegation, ..who })
@@ -211,7 +213,10 @@ impl Identities {
     /// Somebody whom a door names by its word, if the map lets it.
     async fn vouched(&self, door: &Door, principal: &str) -> Result<Who, String> {
         if door.vouches_for.is_empty() || principal.len() > PRINCIPAL_MAX {
-            return Err(format!("{} vouches for nobody: its users show themselves", door.principal));
+            return Err(format!(
+                "{} vouches for nobody: its users show themselves",
+                door.principal
+            ));
         }
         let current = self.map.current();
         let realm = current.map.security.as_ref().map(|security| security.realm.clone());
@@ -220,8 +225,8 @@ impl Identities {
         if found.is_err() && self.looks_again().await {
             found = self.table().resolve(principal, &realm);
         }
-        let Resolved { caller, name, roles, how } = found
-            .map_err(|why| format!("{principal} is no identity to {}: {why}", self.server))?;
+        let Resolved { caller, name, roles, how } =
+            found.map_err(|why| format!("{principal} is no identity to {}: {why}", self.server))?;
         let table = self.table();
         let is_in = |group| {
             let group = table.named(IdentityKind::Group, group);
@@ -233,7 +238,10 @@ impl Identities {
             Vouched::Group(group) => is_in(group),
         });
         if !is_named {
-            return Err(format!("{} does not vouch for {name}: the map says for whom", door.principal));
+            return Err(format!(
+                "{} does not vouch for {name}: the map says for whom",
+                door.principal
+            ));
         }
         if let Some(role) = roles.first() {
             return Err(format!("{name} is {role}: who has a role is vouched for by nobody"));

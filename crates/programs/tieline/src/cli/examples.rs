@@ -239,8 +239,9 @@ Examples:
   tieline door list
   tieline door remove tieline_door/web.uf.example@EXTENCI.ORG
 
-A door is believed about nobody: it shows what its users sent to its services, which every MDS opens
-with the service's key in its own keytab. It vouches by its word only for those who are named here.";
+A door shows what its users sent to its services. Every MDS opens that with the service's key, which
+is in its keytab and not the door's: who has it can make tickets of anybody. By its word a door
+vouches only for those who are named here.";
 pub const FLAVOR: &str = "\
 Examples:
   tieline flavor set extenci.srpc.flavor.default=krb5i

@@ -118,8 +118,10 @@ impl<'s, 'f> Doors<'s, 'f> {
             kdc.user(name, name)?;
         }
         let mount = scene.federation.mount().to_string_lossy().into_owned();
-        let id = |words: &[&str]| scene.federation.tieline(&[&["id", "--fs", &mount], words].concat());
-        for (name, number) in [("ann", "5001"), ("bob", "5002"), ("carl", "5003"), ("chief", "5004")]
+        let id =
+            |words: &[&str]| scene.federation.tieline(&[&["id", "--fs", &mount], words].concat());
+        for (name, number) in
+            [("ann", "5001"), ("bob", "5002"), ("carl", "5003"), ("chief", "5004")]
         {
             id(&["add", name, "--number", number])?;
         }
@@ -355,7 +357,8 @@ async fn widened(doors: &Doors<'_, '_>) -> Result<()> {
         ensure!(why.contains("(denial "), "{what} is on no record: {why}");
         Ok(())
     };
-    let lookup = |parent, name: &str| Ok::<_, anyhow::Error>(Lookup { parent, name: name.parse()? });
+    let lookup =
+        |parent, name: &str| Ok::<_, anyhow::Error>(Lookup { parent, name: name.parse()? });
     line.ask(&her, lookup(FileId(1), "data")?).await.context("on the way")?;
     let above = line.ask(&her, LookupParent { id: data }).await?;
     let beside = line.ask(&her, lookup(above.parent, "data2")?).await;
@@ -364,7 +367,8 @@ async fn widened(doors: &Doors<'_, '_>) -> Result<()> {
     out("by its id", refused("by its id", line.ask(&her, reading(doors.beside)).await)?)?;
     let list = ReadDirectory { id: data2, after: None, limit: 10, is_plus: false };
     out("its names", refused("its names", line.ask(&her, list).await)?)?;
-    let link = |id, name: &str| Ok::<_, anyhow::Error>(Link { id, parent: data, name: name.parse()? });
+    let link =
+        |id, name: &str| Ok::<_, anyhow::Error>(Link { id, parent: data, name: name.parse()? });
     out("linked", refused("linked", line.ask(&her, link(doors.beside, "mine")?).await)?)?;
     let rename = |from_parent, from: &str, to_parent, to: &str| {
         Ok::<_, anyhow::Error>(Rename {
@@ -413,12 +417,18 @@ async fn reading_does_not_write(doors: &Doors<'_, '_>) -> Result<()> {
     let put = |capability: &[u8], serial| PutChunk {
         ost: opened.place.ost,
         chunk: GrantedId { mdt, grant, serial },
-        owner: ObjectOwner { file: doors.hers, offset: 0, version: Version(1), path: b"x".to_vec() },
+        owner: ObjectOwner {
+            file: doors.hers,
+            offset: 0,
+            version: Version(1),
+            path: b"x".to_vec(),
+        },
         checks: checksum::block_checks(&data),
         capability: Some(capability.to_vec()),
         room: None,
     };
-    let written = oss.ask_bulk(&Caller::root(), put(&opened.capability, 1 << 40), data.clone()).await;
+    let written =
+        oss.ask_bulk(&Caller::root(), put(&opened.capability, 1 << 40), data.clone()).await;
     let why = refused("put with a right to read", written)?;
     ensure!(why.contains("may be written"), "{why}");
     let wish = |is_write| GetCapability {
@@ -453,10 +463,14 @@ async fn reading_does_not_write(doors: &Doors<'_, '_>) -> Result<()> {
         object: tieline_types::ObjectName::Chunk(GrantedId { mdt, grant, serial: 1 << 40 }),
         ..opened.place.clone()
     };
-    let why = refused("read by writing", read_as(&oss, &Caller::root(), &own, Some(&granted.signed)).await)?;
+    let why = refused(
+        "read by writing",
+        read_as(&oss, &Caller::root(), &own, Some(&granted.signed)).await,
+    )?;
     ensure!(why.contains("may be read"), "{why}");
     let his = doors.open(&line, &of_proof(HIS), doors.his).await?;
-    let why = refused("as another", read_as(&oss, &Caller::root(), &own, Some(&his.capability)).await)?;
+    let why =
+        refused("as another", read_as(&oss, &Caller::root(), &own, Some(&his.capability)).await)?;
     ensure!(why.contains("another file"), "{why}");
     let sync =
         SyncFile { ost: own.ost, file: doors.hers, capability: Some(his.capability.clone()) };

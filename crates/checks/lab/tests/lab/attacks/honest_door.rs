@@ -105,7 +105,10 @@ fn kind<T>(outcome: Result<T>) -> Result<ErrorKind> {
 }
 
 pub async fn works(doors: &Doors<'_, '_>) -> Result<()> {
-    doors.scene.federation.shell("chmod 777 fnal && mkdir -m 777 fnal/far && sync fnal fnal/far")?;
+    doors
+        .scene
+        .federation
+        .shell("chmod 777 fnal && mkdir -m 777 fnal/far && sync fnal fnal/far")?;
     let door = Door::new(doors).await?;
     let outcome = serves(doors, &door).await;
     door.volume.close(PATIENCE).await;

@@ -56,8 +56,12 @@ pub fn alone() -> Vec<Sample> {
         Sample::new(name, value, bytes, |bytes| tieline_wire::decode::<Capability>(bytes))
     };
     let objects = vec![external()];
-    let delegated =
-        Scope::Delegated { file: tieline_types::FileId(4711), is_read: true, is_write: false, objects };
+    let delegated = Scope::Delegated {
+        file: tieline_types::FileId(4711),
+        is_read: true,
+        is_write: false,
+        objects,
+    };
     let files = Scope::Files { runs: vec![FileRun { first: 4711, count: 3 }] };
     vec![
         sample("capability-file", file),
