@@ -80,7 +80,12 @@ impl Delegations {
         let told = servers.show_everywhere(number).await;
         let told = told.inspect_err(|_| self.forget(number))?;
         let ProveReply { caller, principal, how, seconds, scope, answer, .. } = told;
-        let until = Instant::now() + Duration::from_secs(seconds.unwrap_or(0).into());
+        // One that does not know what a door is tells whom it takes the connection for.
+        let Some(seconds) = seconds else {
+            self.forget(number);
+            return Err(Error::local(ErrorKind::NotSupported, "a door's users at an older server"));
+        };
+        let until = Instant::now() + Duration::from_secs(seconds.into());
         if let Some(held) = lock(&self.held).get_mut(&number) {
             held.until = until;
         }

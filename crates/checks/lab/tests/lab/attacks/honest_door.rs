@@ -119,6 +119,7 @@ async fn serves(doors: &Doors<'_, '_>, door: &Door) -> Result<()> {
     let both = ["read:/data", "modify:/data", "read:/fnal", "modify:/fnal"];
     let ann = door.speak(doors, "ann", (Some(scope(&both)?), None)).await.context("ann")?;
     ensure!(ann.principal.as_deref() == Some(&*format!("ann@{REALM}")), "{ann:?}");
+    ensure!(ann.answer.is_some(), "she is told nothing of who is there");
     let bob = door.speak(doors, "bob", (None, None)).await.context("bob")?;
     let data: Bytes = (0..5_000_000_u32).map(|at| (at % 251) as u8).collect::<Vec<u8>>().into();
     // One ticket is good at both MDSs, and once at each.
