@@ -18,6 +18,7 @@ packages=(
   heimdal-kcm         # a daemon that keeps tickets: the tests start one of their own
   glusterfs-client python3-fusepy # storage that the nodes of a site share
   postgresql          # its programs only: the tests start servers of their own
+  curl nginx-light    # clients and servers of HTTP that are not ours; the tests start their own nginx
 )
 
 as_root() {
@@ -47,6 +48,11 @@ system() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get update -q
     as_root env DEBIAN_FRONTEND=noninteractive \
       apt-get install -q -y --no-install-recommends "${missing[@]}"
+    case " ${missing[*]} " in *" nginx-light "*)
+      # As nginx, which would serve the machine's port 80.
+      as_root invoke-rc.d --quiet nginx stop || true
+      as_root update-rc.d nginx disable || true ;;
+    esac
     case " ${missing[*]} " in *" heimdal-kcm "*)
       # Installed, it runs as a service of the machine, which no test needs.
       as_root invoke-rc.d --quiet heimdal-kcm stop || true

@@ -16,8 +16,15 @@ const SIDEWAYS: &[&str] = &["words", "parts", "reach", "programs", "checks"];
 /// Where its tests may.
 const SIDEWAYS_IN_TESTS: &[&str] = &["core"];
 /// All that a door may see, beside the words.
-const SEEN_BY_DOORS: &[&str] =
-    &["core/client", "parts/auth", "parts/keep", "parts/world", "parts/telemetry"];
+const SEEN_BY_DOORS: &[&str] = &[
+    "core/client",
+    "reach/people",
+    "parts/auth",
+    "parts/http",
+    "parts/keep",
+    "parts/world",
+    "parts/telemetry",
+];
 /// What a room does not know, although its floor would allow it.
 const UNKNOWN: &[(&str, &str)] = &[
     ("core/meta", "parts/net"),
@@ -28,6 +35,9 @@ const UNKNOWN: &[(&str, &str)] = &[
     ("core/data", "parts/kv"),
     ("core/client", "parts/kv"),
     ("core/client", "parts/blob"),
+    ("core/client", "reach/people"),
+    ("core/meta", "reach/people"),
+    ("core/data", "reach/people"),
     ("programs/serve", "programs/mount"),
     ("programs/mount", "programs/serve"),
     ("programs/dev", "programs/verbs"),
@@ -134,7 +144,7 @@ fn fault(from: &str, to: &str, is_for_tests: bool) -> Option<&'static str> {
     } else if above == below && !is_sideways {
         Some("rooms of this floor do not see each other")
     } else if above == "doors" && below != "words" && !SEEN_BY_DOORS.contains(&to) {
-        Some("a door sees client, auth, keep, world, telemetry and words only")
+        Some("a door sees client, people, auth, http, keep, world, telemetry and words only")
     } else {
         None
     }
@@ -183,6 +193,9 @@ mod tests {
         assert!(fault("doors/fuse", "core/meta").is_some());
         assert!(fault("core/client", "parts/blob").is_some());
         assert_eq!(fault("doors/fuse", "core/client"), None);
+        assert_eq!(fault("doors/fuse", "reach/people"), None);
+        assert!(fault("doors/fuse", "reach/servers").is_some());
+        assert!(fault("core/client", "reach/people").is_some());
         assert_eq!(fault("core/client", "parts/net"), None);
     }
 

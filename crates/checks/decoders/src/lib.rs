@@ -12,8 +12,10 @@ pub mod capability;
 pub mod corpus;
 pub mod flavor;
 pub mod frame;
+pub mod http;
 pub mod invent;
 pub mod ledger;
+pub mod list;
 pub mod map;
 pub mod object;
 pub mod record;
@@ -23,11 +25,13 @@ pub mod request;
 /// A decoder's name, and what feeds it.
 pub type Target = (&'static str, fn(&[u8]));
 
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 11] = [
     ("capability", capability::feed),
     ("flavor", flavor::feed),
     ("frame", frame::feed),
+    ("http", http::feed),
     ("ledger", ledger::feed),
+    ("list", list::feed),
     ("map", map::feed),
     ("object", object::feed),
     ("record", record::feed),

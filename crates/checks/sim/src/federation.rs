@@ -220,5 +220,6 @@ fn map() -> FederationMap {
             .collect(),
         security: None,
         invitations: None,
+        repositories: None,
     }
 }

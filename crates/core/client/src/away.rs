@@ -68,8 +68,7 @@ impl Shared {
 
     /// Is the MDS of an MDT out of reach, as far as we know?
     pub(crate) fn is_away(&self, mdt: MdtIndex) -> bool {
-        let server = self.servers.mds(mdt);
-        server.is_ok_and(|server| self.cache.lock().units.is_away(server.number))
+        self.servers.is_away(mdt)
     }
 
     /// The site of an MDT whose MDS is out of reach.

@@ -43,6 +43,10 @@ impl Hearer for Shared {
     fn map_changed(&self, before: &FederationMap, now: &FederationMap) {
         self.junctions_changed(before, now);
     }
+
+    fn is_away(&self, number: ServerNumber) -> bool {
+        self.cache.lock().units.is_away(number)
+    }
 }
 
 impl Shared {

@@ -6,8 +6,8 @@
 //! ahead when they are sequential; writes gather into chunks ([`writer`]) that are sent while the
 //! program goes on, and become part of the file with a commit at fsync or close.
 //!
-//! * [`told`]: what MDSs are asked ([`tieline_servers`]); [`people`]: who callers are for them;
-//!   [`hearing`], [`recall`]: what they say unasked, leases taken back.
+//! * [`told`]: what MDSs are asked ([`tieline_servers`]); [`hearing`], [`recall`]: what they say
+//!   unasked, leases taken back.
 //! * [`names`], [`inodes`], [`listing`], [`xattrs`]: the namespace; [`access_times`]: when files
 //!   were read.
 //! * [`file`], [`files`], [`open`], [`handles`]: files in use, with what is committed and what is
@@ -61,7 +61,6 @@ mod mirrors;
 mod names;
 mod open;
 mod own;
-mod people;
 mod pins;
 mod promises;
 mod ranges;
@@ -91,7 +90,7 @@ pub use tieline_believed::{Belief, Invalidation, Known};
 pub use tieline_bytes::{DirectAccess, Near, NodeCache, PathCost, SiteCache, SiteClaim, SiteLook};
 pub use tieline_foresight::mode::ReadMode;
 pub use tieline_owed::{cause, spool};
-pub use tieline_servers::{Credentials, Delegations, Error, SpokenFor, Wish};
+pub use tieline_servers::Error;
 pub use tieline_types::{HandleId, LockWish};
 pub use unsent::Unsent;
 pub use volume::Volume;

@@ -71,7 +71,8 @@ impl Shared {
     ) -> Option<Attributes> {
         // What is written needs a server that says yes today.
         let is_change = access.write || access.truncate;
-        if is_change && self.is_stale(id.mdt()) {
+        let is_frozen = || self.servers.mds(id.mdt()).is_ok_and(|server| server.is_frozen());
+        if is_change && (self.is_stale(id.mdt()) || is_frozen()) {
             return None;
         }
         let file = self.files.known(id)?;

@@ -74,9 +74,9 @@ impl Shared {
         }
         let patience = if seen.is_some() { SPACE_PATIENCE_KNOWN } else { SPACE_PATIENCE };
         // Each MDS has heard of the space that it reaches.
-        let asked = self.anywhere(mdt, move |shared, mdt| async move {
-            let caller = Caller::root();
-            Ok(shared.ask_mdt(&caller, mdt, Usage {}, patience).await?.reply)
+        let asked = self.servers.anywhere(mdt, |mdt| {
+            let shared = self.clone();
+            async move { Ok(shared.ask_mdt(&Caller::root(), mdt, Usage {}, patience).await?.reply) }
         });
         // Whatever happens, `df` answers.
         let space = match tokio::time::timeout(patience, asked).await {

@@ -133,6 +133,11 @@ impl Volume {
         self.shared.is_read_only.swap(is_read_only, Ordering::Relaxed) != is_read_only
     }
 
+    /// Who holds what, and how it is asked, for who asks servers himself.
+    pub fn servers(&self) -> &Arc<Servers> {
+        &self.shared.servers
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }

@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 use tieline_auth::principal_at;
 use tieline_format::map::{
-    FederationMap, Invitation, Junction, Machine, Mdt, Ost, Pool, Security, Service,
+    Catalog, FederationMap, Invitation, Junction, Machine, Mdt, Ost, Pool, Repository, Security,
+    Service,
 };
 use tieline_types::door::DoorError;
 use tieline_types::{
-    Door, ErrorKind, FileId, MachineTrust, MdtIndex, Name, OstIndex, PoolName, SiteName, Version,
+    Door, ErrorKind, FileId, MachineTrust, MdtIndex, Name, OstIndex, PoolName, RepositoryName,
+    SiteName, Version,
 };
-use tieline_wire::federation::{MapEdit, SiteJoin};
+use tieline_wire::federation::{MapEdit, RepositoryAdd, SiteJoin};
 
 /// Invitations that are open at one time.
 const INVITATIONS_MAX: usize = 64;
@@ -62,6 +64,14 @@ pub enum EditError {
     AddressTaken { address: String },
     #[error("`{0}` is mounted in the root directory already: bring OSTs only")]
     JunctionTaken(SiteName),
+    #[error("`{0}` is mounted in the root directory already: choose another name")]
+    NameTaken(Name),
+    #[error("repository {0} is in the federation map already")]
+    RepositoryExists(RepositoryName),
+    #[error("repository {0} is not in the federation map: `tieline map show` lists them")]
+    NoRepository(RepositoryName),
+    #[error("a repository has 1 to {ADDRESSES_MAX} sources http://…, https://… or file:///…")]
+    NoSource,
     #[error("no target has a number left")]
     NumbersGone,
 }
@@ -71,6 +81,9 @@ impl EditError {
         match self {
             Self::PoolExists(_) | Self::InPool { .. } => ErrorKind::Exists,
             Self::AddressTaken { .. } | Self::JunctionTaken(_) => ErrorKind::Exists,
+            Self::RepositoryExists(_) | Self::NameTaken(_) => ErrorKind::Exists,
+            Self::NoRepository(_) => ErrorKind::NotFound,
+            Self::NoSource => ErrorKind::InvalidArgument,
             Self::NoPool(_) | Self::NoOst(_) | Self::NotInPool { .. } | Self::NoRule(_) => {
                 ErrorKind::NotFound
             }
@@ -116,6 +129,8 @@ pub fn apply(map: &FederationMap, edit: &MapEdit, now_ms: u64) -> Result<Federat
             site_invite(&mut map, invitation, now_ms)?;
         }
         MapEdit::SiteJoin(join) => site_join(&mut map, join, now_ms)?,
+        MapEdit::RepositoryAdd(add) => repository_add(&mut map, add)?,
+        MapEdit::RepositoryRemove(name) => repository_remove(&mut map, name)?,
     }
     map.version = Version(map.version.0 + 1);
     Ok(map)
@@ -307,8 +322,7 @@ fn mdt_add(
     if map.junctions_in(parent).any(|junction| junction.name == name) {
         return Err(taken());
     }
-    let last = map.mdts.iter().map(|mdt| mdt.mdt.0).max();
-    let mdt = MdtIndex(next_number(last)?);
+    let mdt = next_index(map)?;
     map.mdts.push(Mdt { mdt, home: site.clone(), addresses: addresses.to_vec() });
     map.junctions.push(Junction { parent, name, mdt });
     Ok(())
@@ -334,6 +348,50 @@ fn osts_add(map: &mut FederationMap, site: &SiteName, join: &SiteJoin) -> Result
     pool_add(map, &pool, &added)
 }
 
+/// Ids of files carry it: of a repository, too.
+fn next_index(map: &FederationMap) -> Result<MdtIndex, EditError> {
+    next_number(map.indexes().map(|index| index.0).max()).map(MdtIndex)
+}
+
+fn repository_add(map: &mut FederationMap, add: &RepositoryAdd) -> Result<(), EditError> {
+    let RepositoryAdd { name, sources, list, junction } = add;
+    if map.repositories().any(|known| known.name == *name) {
+        return Err(EditError::RepositoryExists(name.clone()));
+    }
+    let is_source = |source: &String| {
+        let schemes = ["http://", "https://", "file:///"];
+        source.len() <= ADDRESS_BYTES_MAX
+            && source.bytes().all(|byte| byte.is_ascii_graphic())
+            && schemes
+                .iter()
+                .any(|scheme| source.len() > scheme.len() && source.starts_with(scheme))
+    };
+    if sources.is_empty() || sources.len() > ADDRESSES_MAX || !sources.iter().all(is_source) {
+        return Err(EditError::NoSource);
+    }
+    let parent = FileId::root_of(MdtIndex(0));
+    if map.junctions_in(parent).any(|known| known.name == *junction) {
+        return Err(EditError::NameTaken(junction.clone()));
+    }
+    let mdt = next_index(map)?;
+    map.repositories.get_or_insert_default().push(Repository {
+        name: name.clone(),
+        mdt,
+        sources: sources.clone(),
+        catalog: Catalog::Frozen(*list),
+    });
+    map.junctions.push(Junction { parent, name: junction.clone(), mdt });
+    Ok(())
+}
+
+fn repository_remove(map: &mut FederationMap, name: &RepositoryName) -> Result<(), EditError> {
+    let known = map.repositories().find(|known| known.name == *name);
+    let mdt = known.ok_or_else(|| EditError::NoRepository(name.clone()))?.mdt;
+    map.repositories.iter_mut().for_each(|all| all.retain(|known| known.mdt != mdt));
+    map.junctions.retain(|junction| junction.mdt != mdt);
+    Ok(())
+}
+
 fn next_number(last: Option<u16>) -> Result<u16, EditError> {
     last.map_or(Some(0), |last| last.checked_add(1)).ok_or(EditError::NumbersGone)
 }
@@ -346,6 +404,7 @@ fn pool_mut<'m>(map: &'m mut FederationMap, name: &PoolName) -> Result<&'m mut P
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tieline_types::Digest;
 
     const NOW: u64 = 1000;
 
@@ -369,6 +428,7 @@ mod tests {
             pools: vec![],
             security: None,
             invitations: None,
+            repositories: None,
         }
     }
 
@@ -378,6 +438,38 @@ mod tests {
 
     fn add(osts: &[u16]) -> MapEdit {
         MapEdit::PoolAdd { pool: pool(), osts: osts.iter().map(|&i| OstIndex(i)).collect() }
+    }
+
+    #[test]
+    fn a_repository_is_mounted_beside_sites_under_a_number_of_its_own() {
+        let root = |mdt| Mdt { mdt, home: "uf".parse().unwrap(), addresses: vec!["h:1".into()] };
+        let map = FederationMap { mdts: vec![root(MdtIndex(0)), root(MdtIndex(4))], ..map() };
+        let name: RepositoryName = "sw.example.org".parse().unwrap();
+        let add = RepositoryAdd {
+            name: name.clone(),
+            sources: vec!["http://h/sw".into()],
+            list: Digest::of(b"list"),
+            junction: "sw".parse().unwrap(),
+        };
+        let edit = |add: &RepositoryAdd| MapEdit::RepositoryAdd(add.clone());
+        for wrong in [vec![], vec!["ftp://h".into()], vec!["http://".into()]] {
+            let add = RepositoryAdd { sources: wrong, ..add.clone() };
+            assert_eq!(apply(&map, &edit(&add)), Err(EditError::NoSource));
+        }
+        let with = apply(&map, &edit(&add)).unwrap();
+        let index = MdtIndex(5);
+        assert_eq!(with.answerer(index).unwrap()[..], ["repository:sw.example.org"]);
+        assert_eq!(with.repository_at("repository:sw.example.org").unwrap().mdt, index);
+        assert_eq!(with.junction_of(index).unwrap().name, add.junction);
+        assert!(with.mdt(index).is_none() && with.indexes().any(|known| known == index));
+        let again = apply(&with, &edit(&add));
+        assert_eq!(again, Err(EditError::RepositoryExists(name.clone())));
+        let other = RepositoryAdd { name: "b.org".parse().unwrap(), ..add };
+        assert!(matches!(apply(&with, &edit(&other)), Err(EditError::NameTaken(_))));
+        let without = apply(&with, &MapEdit::RepositoryRemove(name.clone())).unwrap();
+        assert!(without.junctions.is_empty() && without.repositories().next().is_none());
+        let gone = apply(&without, &MapEdit::RepositoryRemove(name.clone()));
+        assert_eq!(gone, Err(EditError::NoRepository(name)));
     }
 
     #[test]

@@ -213,6 +213,7 @@ pub fn map() -> FederationMap {
         pools: vec![pool("uf", &[0, 1]), pool("empty", &[])],
         security: None,
         invitations: None,
+        repositories: None,
     }
 }
 

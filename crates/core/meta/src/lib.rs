@@ -23,7 +23,7 @@
 //! * `placement`: which OSTs a file's chunks go round.
 //! * `quotas`: who uses how much, and who may use more.
 //! * `room`: how much the store's disk has.
-//! * [`identities`]: who principals are.
+//! * [`identities`]: who principals are, in the store.
 //! * [`federation`]: changes of the federation map, as pure functions.
 //!
 //! Of an MDT as a whole (`mdt/`):
@@ -50,7 +50,7 @@ mod error;
 pub mod federation;
 mod grace;
 mod holders;
-pub mod identities;
+mod identities;
 mod leases;
 mod locks;
 mod made;

@@ -1,11 +1,10 @@
 //! Which path gets what.
 
 use crate::Subject;
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Response, StatusCode};
 use serde::Serialize;
+use tieline_http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use tieline_http::server::{Request, Response};
+use tieline_http::{Method, StatusCode};
 use tieline_telemetry::metrics::METRICS;
 
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -31,14 +30,12 @@ struct Degraded {
     reason: String,
 }
 
-pub(crate) fn answer(method: &Method, path: &str, subject: &Subject) -> Response<Full<Bytes>> {
-    if method != Method::GET && method != Method::HEAD {
-        let mut refusal =
-            respond(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "there is only GET here\n".to_owned());
-        refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-        return refusal;
+pub(crate) fn answer(request: &Request, subject: &Subject) -> Response {
+    if request.method != Method::GET {
+        return Response::text(StatusCode::METHOD_NOT_ALLOWED, "there is only GET here")
+            .with(ALLOW, HeaderValue::from_static("GET, HEAD"));
     }
-    match path {
+    match request.path.encode().as_str() {
         "/metrics" => respond(StatusCode::OK, PROMETHEUS, METRICS.render()),
         "/health" => health(subject),
         // It answers, so it lives.
@@ -51,7 +48,7 @@ pub(crate) fn answer(method: &Method, path: &str, subject: &Subject) -> Response
     }
 }
 
-fn health(subject: &Subject) -> Response<Full<Bytes>> {
+fn health(subject: &Subject) -> Response {
     let report = subject.health.report();
     let degraded = |(part, reason)| Degraded { part, reason };
     let body = HealthBody {
@@ -72,9 +69,6 @@ fn readiness(is_ready: bool) -> StatusCode {
     if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
 }
 
-fn respond(status: StatusCode, kind: &'static str, body: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(body)));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    response
+fn respond(status: StatusCode, kind: &'static str, body: String) -> Response {
+    Response::new(status).with(CONTENT_TYPE, HeaderValue::from_static(kind)).body(body)
 }

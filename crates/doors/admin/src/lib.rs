@@ -15,17 +15,11 @@
 
 mod answer;
 
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use std::convert::Infallible;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_http::server::{Handler, Request, Response, Server, Settings};
 use tieline_telemetry::health::Health;
-use tieline_world::{Connection, Listener, Transport};
-use tokio::sync::Semaphore;
-use tokio::task::{AbortHandle, JoinSet};
+use tieline_world::World;
 
 /// A monitoring system, its twin, and some people.
 const CONNECTIONS_MAX: usize = 16;
@@ -33,8 +27,6 @@ const CONNECTIONS_MAX: usize = 16;
 const HEADER_PATIENCE: Duration = Duration::from_secs(5);
 /// For all of it.
 const CONNECTION_PATIENCE: Duration = Duration::from_secs(30);
-/// After an accept failed, as when the process has no descriptor left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// What the program says of itself.
 pub struct Subject {
@@ -46,84 +38,39 @@ pub struct Subject {
 }
 
 /// The listening door. Dropping it closes the port and ends what is under way.
-pub struct Handle {
-    address: String,
-    task: AbortHandle,
-}
+pub struct Handle(Server);
 
 /// Why the door did not open.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error("cannot listen at {address} for metrics and health")]
-    Listen { address: String, source: io::Error },
-}
+#[error("no metrics and health")]
+pub struct Error(#[from] tieline_http::Error);
 
 /// Serves at `HOST:PORT`; port 0 for any free one.
-pub async fn serve(
-    transport: &dyn Transport,
-    address: &str,
-    subject: Subject,
-) -> Result<Handle, Error> {
-    let failed = |source| Error::Listen { address: address.to_owned(), source };
-    let listener = transport.listen(address).await.map_err(failed)?;
-    let chosen = listener.address().map_err(failed)?;
-    let task = tokio::spawn(accept(listener, Arc::new(subject))).abort_handle();
-    tracing::info!(address = %chosen, "serving metrics and health");
-    Ok(Handle { address: chosen, task })
+pub async fn serve(world: &World, address: &str, subject: Subject) -> Result<Handle, Error> {
+    let settings = Settings {
+        connections: CONNECTIONS_MAX,
+        connections_per_peer: CONNECTIONS_MAX,
+        head: HEADER_PATIENCE,
+        life: Some(CONNECTION_PATIENCE),
+        keeps_connections: false,
+        ..Settings::default()
+    };
+    let server = Server::start(world, address, None, settings, Arc::new(subject)).await?;
+    tracing::info!(address = %server.address(), "serving metrics and health");
+    Ok(Handle(server))
 }
 
 impl Handle {
     /// `HOST:PORT` with the port that was chosen.
     pub fn address(&self) -> &str {
-        &self.address
+        self.0.address()
     }
 }
 
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-/// Accepts for ever. What it spawned ends with it.
-async fn accept(mut listener: Box<dyn Listener>, subject: Arc<Subject>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let mut connections = JoinSet::new();
-    // The semaphore is never closed.
-    while let Ok(place) = places.clone().acquire_owned().await {
-        while connections.try_join_next().is_some() {}
-        match listener.accept().await {
-            Ok(connection) => {
-                let subject = subject.clone();
-                connections.spawn(async move {
-                    converse(connection, subject).await;
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept connections for metrics and health");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-}
-
-async fn converse(connection: Connection, subject: Arc<Subject>) {
-    let Connection { reader, writer, peer, .. } = connection;
-    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        let response = answer::answer(request.method(), request.uri().path(), &subject);
-        async move { Ok::<_, Infallible>(response) }
-    });
-    let conversation = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_PATIENCE)
-        .keep_alive(false)
-        .serve_connection(TokioIo::new(tokio::io::join(reader, writer)), service);
-    match tokio::time::timeout(CONNECTION_PATIENCE, conversation).await {
-        Ok(Ok(())) => {}
-        // Whoever asked went away or spoke something else: theirs to notice.
-        Ok(Err(error)) => tracing::debug!(%peer, %error, "metrics or health not delivered"),
-        Err(_) => tracing::debug!(%peer, "metrics or health not taken in time"),
+#[async_trait::async_trait]
+impl Handler for Subject {
+    async fn answer(&self, request: Request) -> Response {
+        answer::answer(&request, self)
     }
 }
 

@@ -1,14 +1,14 @@
 //! The door as a monitoring system sees it: raw bytes over TCP.
 
 use super::*;
-use tieline_world::{LocalTransport, TcpTransport};
+use tieline_world::Transport;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 async fn door(health: Health) -> Handle {
     let details = Box::new(|| serde_json::json!({"sessions": 3}));
     let subject = Subject { health, role: "oss of extenci at uf".to_owned(), details };
-    serve(&TcpTransport::default(), "127.0.0.1:0", subject).await.unwrap()
+    serve(&World::real(), "127.0.0.1:0", subject).await.unwrap()
 }
 
 /// Head and body of the answer to a request.
@@ -91,10 +91,10 @@ async fn the_port_closes_with_the_handle() {
 
 #[tokio::test(start_paused = true)]
 async fn who_stalls_is_shown_out_and_makes_room() {
-    let transport = LocalTransport::default();
+    let (world, transport) = World::local(7);
     let subject =
         Subject { health: Health::default(), role: String::new(), details: Box::new(|| ().into()) };
-    let door = serve(&transport, "here:1", subject).await.unwrap();
+    let door = serve(&world, "here:1", subject).await.unwrap();
     let patience = Duration::from_secs(60);
     let mut stalled = Vec::new();
     for _ in 0..CONNECTIONS_MAX + 1 {

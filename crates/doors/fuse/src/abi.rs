@@ -26,6 +26,8 @@ pub const MINOR_NEWEST: u32 = 45;
 pub const MINOR_OLDEST: u32 = 31;
 /// The node that is the root of a mount.
 pub const ROOT_NODE: u64 = 1;
+/// The uid of a request of which the kernel does not say who asks (`FUSE_INVALID_UIDGID`).
+pub const UID_UNSAID: u32 = u32::MAX;
 /// Bytes before a request's arguments.
 pub const IN_HEADER_BYTES: usize = 40;
 /// Bytes before a reply's body.

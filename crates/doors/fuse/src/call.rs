@@ -1,17 +1,22 @@
 //! One request on its way through the operations.
 
+use crate::abi::UID_UNSAID;
 use crate::abi::bits::{get, set};
 use crate::abi::incoming::{GetattrIn, Header, Reader, SetattrIn};
 use crate::abi::opcode::Opcode;
 use crate::errno::Refusal;
-use crate::people::{self, Asking, People, Unknown};
 use crate::session::Session;
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tieline_client::{FileSystem, HandleId};
+use tieline_people::{Asking, People, Unknown};
 use tieline_types::{Attributes, Caller, FileId};
+
+/// The virtual attribute of any file that tells a program as whom it is served here: as
+/// [`People::described`] puts it, for who can ask no server himself.
+pub const WHO: &str = "system.tieline.who";
 
 /// Must it be known who asks?
 enum Identifying {
@@ -118,7 +123,7 @@ impl Call {
             self.know(sender);
             return Ok(());
         }
-        let is_unsaid = self.header.uid == people::UID_UNSAID;
+        let is_unsaid = self.header.uid == UID_UNSAID;
         let people = self.session.people.as_ref();
         let people = people.filter(|_| !is_unsaid || self.session.kernel.features.maps_ids);
         let Some(people) = people else {
@@ -219,7 +224,7 @@ impl Call {
 
     /// Attributes as they are shown on this machine.
     pub fn shown(&self, mut attributes: Attributes) -> Attributes {
-        people::show(self.session.people.as_deref(), &mut attributes);
+        tieline_people::show(self.session.people.as_deref(), &mut attributes);
         attributes
     }
 

@@ -1,8 +1,8 @@
 //! The FUSE door: our own session over /dev/fuse.
 //!
 //! It serves any `tieline_client::FileSystem` to the kernel, and translates only: requests to
-//! calls, answers to replies, error kinds to errnos, invalidations to notifications. It knows no
-//! MDS, no OSS and no store.
+//! calls, answers to replies, error kinds to errnos, invalidations to notifications. Who a
+//! caller is it asks `tieline_people`. It knows no MDS, no OSS and no store.
 //!
 //! * [`abi`]: what the bytes mean. * [`init`]: what is negotiated. * [`attach`]: how a mount is
 //!   made and taken away.
@@ -12,7 +12,6 @@
 //! * [`ops`]: the translation, one file per group of requests; [`errno`]: of errors.
 //! * [`answer`]: replies that may be cached rest on beliefs, and are written under the client's
 //!   lock.
-//! * [`people`]: who callers are, and as whom owners are shown.
 //! * [`notify`]: what the kernel shall forget, told by threads of its own. * [`nodes`], [`recent`],
 //!   [`vain`]: what it knows; [`numbers`]: what programs are shown for it. * [`places`], [`moves`],
 //!   [`scout`]: directories that others move while somebody stands in them.
@@ -40,7 +39,6 @@ mod notify;
 mod numbers;
 mod ops;
 mod pending;
-mod people;
 mod places;
 mod process;
 mod recent;
@@ -54,9 +52,10 @@ mod vain;
 mod wait;
 mod watch;
 
+pub use abi::UID_UNSAID;
 pub use attach::AttachError;
+pub use call::WHO;
 pub use denials::NAME as DENIALS;
 pub use mount::{Error, Mount, MountOptions, Unmounted};
-pub use people::{Asking, People, UID_UNSAID, Unknown, WHO};
 pub use scout::{Start, serve as serve_scout};
 pub use taken::{Beginning, Give, HandOver, Taken};

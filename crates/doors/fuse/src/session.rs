@@ -20,7 +20,6 @@ use crate::denials::Denials;
 use crate::kernel::Kernel;
 use crate::moves::Moves;
 use crate::pending::Pending;
-use crate::people::People;
 use crate::process::Callers;
 use crate::reply::Reply;
 use crate::requests::{Full, Landing, Left, Request, Requests};
@@ -33,6 +32,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tieline_client::{FileSystem, cause};
 use tieline_keep::Kept;
+use tieline_people::People;
 use tieline_telemetry::metrics::METRICS;
 use tokio::runtime::Handle;
 

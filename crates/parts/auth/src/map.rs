@@ -83,6 +83,7 @@ mod tests {
             pools: vec![],
             security: None,
             invitations: None,
+            repositories: None,
         }
     }
 

@@ -38,11 +38,13 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use tieline_format::map::{FederationMap, Junction, Machine, Mdt, Ost, Pool, Security, Service};
+use tieline_format::map::{
+    Catalog, FederationMap, Junction, Machine, Mdt, Ost, Pool, Repository, Security, Service,
+};
 use tieline_types::flavor::FlavorError;
 use tieline_types::{
     Allowed, Door, FileId, FlavorRule, FlavorRules, FsName, MdtIndex, Name, OstIndex, PoolName,
-    Scope, SiteName, Version, Vouched,
+    RepositoryName, Scope, SiteName, Version, Vouched,
 };
 
 /// A federation map as text.
@@ -59,6 +61,8 @@ pub struct MapText {
     pub ost: Vec<OstText>,
     #[serde(default)]
     pub pool: Vec<PoolText>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repository: Vec<RepositoryText>,
     /// How connections are proven and protected; without, they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security: Option<SecurityText>,
@@ -139,6 +143,24 @@ pub struct PoolText {
     pub osts: Vec<u16>,
 }
 
+/// A tree that is published as files.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RepositoryText {
+    pub name: RepositoryName,
+    /// What its files' ids carry, as if it were an MDT.
+    pub index: u16,
+    /// `http://…`, `https://…` or `file:///…`.
+    pub sources: Vec<String>,
+    /// The digest of its frozen list.
+    pub list: String,
+    /// Name under which it is mounted in its parent's root directory.
+    pub junction: String,
+    /// The MDT in whose root directory the junction is.
+    #[serde(default)]
+    pub parent: u16,
+}
+
 fn version_default() -> u64 {
     1
 }
@@ -158,10 +180,12 @@ pub enum MapTextError {
     Root,
     #[error("MDT {0} has no junction: only MDT 0 is the root")]
     NoJunction(u16),
-    #[error("MDT {mdt}: junction `{name}` is not a name")]
-    JunctionName { mdt: u16, name: String },
-    #[error("MDT {mdt} is mounted in MDT {parent}, which is not there")]
-    Parent { mdt: u16, parent: u16 },
+    #[error("{what} {index}: junction `{name}` is not a name")]
+    JunctionName { what: &'static str, index: u16, name: String },
+    #[error("{what} {index} is mounted in MDT {parent}, which is not there")]
+    Parent { what: &'static str, index: u16, parent: u16 },
+    #[error("repository {name}: `{text}` is not the digest of a list")]
+    List { name: RepositoryName, text: String },
     #[error("{what} {index} has no address")]
     NoAddress { what: &'static str, index: u16 },
     #[error(transparent)]
@@ -195,12 +219,25 @@ impl MapText {
             name: pool.name.clone(),
             osts: pool.osts.iter().map(|ost| ost.0).collect(),
         });
+        let repository = map.repositories().map(|known| {
+            let Catalog::Frozen(list) = known.catalog;
+            let junction = map.junction_of(known.mdt);
+            RepositoryText {
+                name: known.name.clone(),
+                index: known.mdt.0,
+                sources: known.sources.clone(),
+                list: list.to_string(),
+                junction: junction.map_or(String::new(), |junction| junction.name.to_string()),
+                parent: junction.map_or(0, |junction| junction.parent.mdt().0),
+            }
+        });
         Self {
             fs: map.fs.clone(),
             version: map.version.0,
             mdt: mdt.collect(),
             ost: ost.collect(),
             pool: pool.collect(),
+            repository: repository.collect(),
             security: map.security.as_ref().map(SecurityText::of),
         }
     }
@@ -212,13 +249,25 @@ impl MapText {
         let mut osts = self.ost.clone();
         osts.sort_by_key(|ost| ost.index);
         let mdt_indices = unique("MDT", mdts.iter().map(|mdt| mdt.index))?;
+        let of_repositories = self.repository.iter().map(|known| known.index);
+        unique("index", mdt_indices.iter().copied().chain(of_repositories))?;
         let ost_indices = unique("OST", osts.iter().map(|ost| ost.index))?;
         addressed("MDT", mdts.iter().map(|mdt| (mdt.index, &mdt.addresses)))?;
         addressed("OST", osts.iter().map(|ost| (ost.index, &ost.addresses)))?;
         if mdts.first().is_none_or(|root| root.index != 0 || root.junction.is_some()) {
             return Err(MapTextError::Root);
         }
-        let junctions = mdts.iter().skip(1).map(|mdt| junction(mdt, &mdt_indices));
+        let of_mdts = mdts.iter().skip(1).map(|mdt| {
+            let none = MapTextError::NoJunction(mdt.index);
+            let name = mdt.junction.as_ref().ok_or(none)?;
+            junction(("MDT", mdt.index), name, mdt.parent, &mdt_indices)
+        });
+        let junctions = of_mdts.chain(self.repository.iter().map(|known| {
+            let which = ("repository", known.index);
+            junction(which, &known.junction, known.parent, &mdt_indices)
+        }));
+        let repositories = self.repository.iter().map(RepositoryText::record);
+        let repositories: Vec<Repository> = repositories.collect::<Result<_, _>>()?;
         Ok(FederationMap {
             fs: self.fs.clone(),
             version: Version(self.version),
@@ -228,6 +277,7 @@ impl MapText {
             osts: osts.into_iter().map(OstText::record).collect(),
             security: self.security.as_ref().map(|text| text.record(&self.fs)).transpose()?,
             invitations: None,
+            repositories: Some(repositories).filter(|all| !all.is_empty()),
         })
     }
 }
@@ -335,16 +385,32 @@ impl OstText {
     }
 }
 
-fn junction(mdt: &MdtText, known: &BTreeSet<u16>) -> Result<Junction, MapTextError> {
-    let Some(name) = &mdt.junction else { return Err(MapTextError::NoJunction(mdt.index)) };
-    if !known.contains(&mdt.parent) || mdt.parent == mdt.index {
-        return Err(MapTextError::Parent { mdt: mdt.index, parent: mdt.parent });
+impl RepositoryText {
+    fn record(&self) -> Result<Repository, MapTextError> {
+        let text = || MapTextError::List { name: self.name.clone(), text: self.list.clone() };
+        Ok(Repository {
+            name: self.name.clone(),
+            mdt: MdtIndex(self.index),
+            sources: self.sources.clone(),
+            catalog: Catalog::Frozen(self.list.parse().map_err(|_| text())?),
+        })
     }
-    let wrong = || MapTextError::JunctionName { mdt: mdt.index, name: name.clone() };
+}
+
+fn junction(
+    (what, index): (&'static str, u16),
+    name: &str,
+    parent: u16,
+    known: &BTreeSet<u16>,
+) -> Result<Junction, MapTextError> {
+    if !known.contains(&parent) || parent == index {
+        return Err(MapTextError::Parent { what, index, parent });
+    }
+    let wrong = || MapTextError::JunctionName { what, index, name: name.to_owned() };
     Ok(Junction {
-        parent: FileId::root_of(MdtIndex(mdt.parent)),
+        parent: FileId::root_of(MdtIndex(parent)),
         name: name.parse::<Name>().map_err(|_| wrong())?,
-        mdt: MdtIndex(mdt.index),
+        mdt: MdtIndex(index),
     })
 }
 
@@ -444,7 +510,10 @@ mod tests {
         assert_eq!(wrong(|t| t.mdt[1].index = 1), MapTextError::Twice { what: "MDT", index: 1 });
         assert_eq!(wrong(|t| t.mdt[0].junction = None), MapTextError::NoJunction(1));
         assert_eq!(wrong(|t| t.mdt[1].junction = Some("x".into())), MapTextError::Root);
-        assert_eq!(wrong(|t| t.mdt[0].parent = 9), MapTextError::Parent { mdt: 1, parent: 9 });
+        assert_eq!(
+            wrong(|t| t.mdt[0].parent = 9),
+            MapTextError::Parent { what: "MDT", index: 1, parent: 9 }
+        );
         assert_eq!(
             wrong(|t| t.pool[0].osts = vec![7]),
             MapTextError::PoolOst { pool: "uf".parse().unwrap(), ost: 7 }

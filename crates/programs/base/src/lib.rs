@@ -3,10 +3,10 @@
 //!
 //! * [`source`], [`location`], [`contact`]: how a file system is named, found and met for the
 //!   first time; [`dialing`]: what that is done with; [`registry`]: the mounts of this machine.
+//! * [`repositories`]: what is published as files, beside servers.
 //! * [`federation`]: the map as text; [`keys`]: what signs it and judges it; [`invitation`]: the
 //!   word by which a site joins.
-//! * [`proving`]: how servers, mounts and verbs prove themselves; [`machines`]: who may speak for
-//!   its users.
+//! * [`proving`]: how servers, mounts and verbs prove themselves.
 //! * [`report`], [`show`]: how people are told of failures, and how things look.
 
 pub mod contact;
@@ -15,9 +15,9 @@ pub mod federation;
 pub mod invitation;
 pub mod keys;
 pub mod location;
-pub mod machines;
 pub mod proving;
 pub mod registry;
 pub mod report;
+pub mod repositories;
 pub mod show;
 pub mod source;

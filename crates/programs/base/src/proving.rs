@@ -5,7 +5,6 @@
 //!
 //! Invariant: `KRB5_CONFIG` is set, if at all, before a process has threads.
 
-use crate::machines::MACHINES;
 use crate::report::Usage;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -15,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use tieline_auth::gss::{Keys, try_answering, usual_principal};
 use tieline_auth::{Guard, GuardParts, Kerberos, SERVICE_MDS, SERVICE_OSS, Serves};
 use tieline_format::map::FederationMap;
+use tieline_identities::machines::MACHINES;
 use tieline_machine::private::is_private;
 use tieline_types::Flavor;
 

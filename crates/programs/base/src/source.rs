@@ -1,10 +1,12 @@
 //! Where a file system is: `HOST[:PORT][,HOST2[:PORT]]:/FS[/directory]` for `mount`,
-//! `tieline://HOST[:PORT]/FS/path` for verbs.
+//! `tieline://HOST[:PORT]/FS/path` for verbs; or `repository:NAME[/directory]`, which has no
+//! server.
 
 use crate::report::Usage;
 use std::fmt;
 use std::str::FromStr;
-use tieline_types::FsName;
+use tieline_format::map::Repository;
+use tieline_types::{FsName, RepositoryName};
 
 /// The port that servers listen on unless told otherwise.
 pub const PORT_DEFAULT: u16 = 7640;
@@ -27,6 +29,11 @@ impl FromStr for Source {
         let wrong = |why: &str| {
             Usage(format!("`{text}` is no source ({why}): write HOST[:PORT][,HOST2]:/FS[/dir]"))
         };
+        if let Some(rest) = text.strip_prefix(Repository::SCHEME) {
+            let (name, directory) = rest.split_once('/').unwrap_or((rest, ""));
+            let name: RepositoryName = name.parse().map_err(|error| wrong(&format!("{error}")))?;
+            return Ok(Self::of_repository(&name, directory));
+        }
         let (hosts, path) = text.split_once(":/").ok_or_else(|| wrong("there is no `:/`"))?;
         Self::build(hosts, path).map_err(|why| wrong(&why))
     }
@@ -40,6 +47,24 @@ impl Source {
         let rest = text.strip_prefix("tieline://").ok_or_else(|| wrong("no tieline URL"))?;
         let (hosts, path) = rest.split_once('/').ok_or_else(|| wrong("no file system"))?;
         Self::build(hosts, path).map_err(|why| wrong(&why))
+    }
+
+    /// As much of its name as one of a file system has.
+    fn of_repository(name: &RepositoryName, directory: &str) -> Self {
+        let mut fs = name.as_str();
+        while fs.len() > FsName::LENGTH_MAX {
+            fs = fs.rsplit_once('.').map_or(&fs[..FsName::LENGTH_MAX], |(before, _)| before);
+        }
+        Self {
+            addresses: vec![format!("{}{name}", Repository::SCHEME)],
+            fs: fs.parse().unwrap_or_else(|_| unreachable!("`{fs}` begins a repository's name")),
+            directory: directory.trim_matches('/').to_owned(),
+        }
+    }
+
+    /// The repository that it is, if no server has it.
+    pub fn repository(&self) -> Option<RepositoryName> {
+        self.addresses.first()?.strip_prefix(Repository::SCHEME)?.parse().ok()
     }
 
     fn build(hosts: &str, path: &str) -> Result<Self, String> {
@@ -84,7 +109,10 @@ fn address(host: &str) -> Result<String, String> {
 
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:/{}", self.addresses.join(","), self.fs)?;
+        match self.repository() {
+            Some(name) => write!(f, "{}{name}", Repository::SCHEME)?,
+            None => write!(f, "{}:/{}", self.addresses.join(","), self.fs)?,
+        }
         match self.directory.as_str() {
             "" => Ok(()),
             directory => write!(f, "/{directory}"),
@@ -103,12 +131,32 @@ mod tests {
             ("a:1,b:/extenci/data/x/", "a:1,b:7640:/extenci/data/x"),
             ("[::1]:9,::2:/e", "[::1]:9,[::2]:7640:/e"),
             ("127.0.0.1:5:/e/", "127.0.0.1:5:/e"),
+            ("repository:sw.example.org/bin/", "repository:sw.example.org/bin"),
         ] {
             assert_eq!(text.parse::<Source>().unwrap().to_string(), printed, "{text}");
         }
-        for wrong in ["", "host", "host:extenci", ":/extenci", "host:/", "a:b:/e", "h:/-x"] {
+        for wrong in [
+            "",
+            "host",
+            "host:extenci",
+            ":/extenci",
+            "host:/",
+            "a:b:/e",
+            "h:/-x",
+            "repository:",
+            "repository:/x",
+        ] {
             assert!(wrong.parse::<Source>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_repository_is_a_file_system_of_its_name() {
+        let source: Source =
+            "repository:software.of.a.long-name.experiment.example.org".parse().unwrap();
+        assert_eq!(source.fs.as_str(), "software.of.a.long-name");
+        assert!(source.repository().is_some());
+        assert!("h:/extenci".parse::<Source>().unwrap().repository().is_none());
     }
 
     #[test]

@@ -109,6 +109,7 @@ impl Plan {
             mdt: Vec::new(),
             ost: Vec::new(),
             pool: Vec::new(),
+            repository: Vec::new(),
             security: self.kerberos.as_ref().map(|kerberos| self.security(kerberos)),
         };
         for (place, site) in self.sites.iter().enumerate() {

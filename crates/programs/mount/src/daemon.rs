@@ -3,14 +3,11 @@
 //! Invariants: the parent hears exactly once how the start went; everything written is committed
 //! before the process ends, or the log says what was not.
 
+use crate::callers::{Shown, people_of};
 use crate::held::Held;
-use crate::idmap::{Idmap, Means};
-use crate::one::{OneUser, Who};
 use crate::options::Options;
-use crate::people::Users;
 use crate::spool::entry::About;
 use crate::spool::{self, DiskSpool};
-use crate::tickets::Tickets;
 use crate::{READY, remount};
 use anyhow::{Context, anyhow, bail};
 use rustix::fs::{AtFlags, StatxFlags};
@@ -18,25 +15,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_admin::Subject;
-use tieline_auth::{Guard, MapCell, MapVerifier};
+use tieline_auth::{MapCell, MapVerifier};
 use tieline_base::contact::Contact;
 use tieline_base::dialing::world_with;
 use tieline_base::keys::key_open;
 use tieline_base::registry::{self, Ending, Entry, Registered};
+use tieline_base::repositories;
 use tieline_base::source::Source;
 use tieline_client::spool::Spool;
 use tieline_client::{AccessTimes, FileSystem, Near, Parts, Settings, Volume};
 use tieline_format::Record as _;
 use tieline_format::map::SignedMap;
-use tieline_fuse::{Beginning, Mount, MountOptions, People};
+use tieline_fuse::{Beginning, Mount, MountOptions};
 use tieline_keep::{Keep, Kept, Kind, Record, Stage};
 use tieline_machine::process::ProcessId;
 use tieline_machine::table;
 use tieline_telemetry::health::Health;
 use tieline_types::{Caller, FileId, MdtIndex, Name};
-use tieline_world::{Transport, World};
+use tieline_world::World;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::timeout;
 
 /// First contact: a person, or the start of a machine, waits.
 const CONTACT_PATIENCE: Duration = Duration::from_secs(30);
@@ -48,9 +45,6 @@ const TELL_EVERY: Duration = Duration::from_millis(200);
 
 /// Signals to end that come so soon after one another are one.
 const SAME_SIGNAL: Duration = Duration::from_secs(3);
-
-/// How long a mount that goes on waits for what it can do without.
-const MOMENT: Duration = Duration::from_secs(3);
 
 /// Signs of life, at most so far apart, and looks at memory that is not used any more.
 const BEATS_APART: Duration = Duration::from_secs(5);
@@ -308,10 +302,11 @@ impl Mounted {
         let (world, dialer, rule) = world_with(&guard, task.options.congestion);
         guard.follow(&known.map);
         let settings = task.settings();
-        let transport = world.transport.clone();
+        let admin_world = world.clone();
         let (map, root) = (known.map.clone(), known.root);
-        let outside = (world.clone(), guard.clone(), map.clone());
-        let (near, _) = task.near(&world, &map, &known.key, false).await?;
+        let (dialer, published) = repositories::beside(dialer, &map, &world);
+        let (mut near, _) = task.near(&world, &map, &known.key, false).await?;
+        near.further.push(published);
         let spool = task.spool(&known.key);
         let parts = Parts { world, dialer, map, root, rule, near, spool };
         let files = Volume::new_kept(parts, settings, held.keep.clone(), records);
@@ -322,10 +317,10 @@ impl Mounted {
         let beginning = Beginning::Taken(taken);
         // Programs wait for this daemon, whether servers can be reached or not.
         let before = Some(was_believed);
-        let (people, believed) = people_of(&task.options, &files, outside, before).await?;
+        let (people, believed) = people_of(&task.options, &files, guard, before).await?;
         let kept = kept.into_iter().chain(put_believed(&held.keep, believed)).collect();
         let beginning = (beginning, people);
-        Self::attach(task, files, transport, (known.key.to_hex(), kept), beginning).await
+        Self::attach(task, files, admin_world, (known.key.to_hex(), kept), beginning).await
     }
 
     async fn begin(task: Task, held: Option<&mut Held>) -> anyhow::Result<Self> {
@@ -344,13 +339,20 @@ impl Mounted {
             description: task.description(),
             patience: CONTACT_PATIENCE,
         };
-        let (map, key) = contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?;
+        let (map, key) = match source.repository() {
+            Some(name) => {
+                repositories::alone(source, &name, &options.from, options.list.as_deref())?
+            }
+            None => contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?,
+        };
+        let (dialer, published) = repositories::beside(dialer, &map, &world);
         guard.follow(&map);
         options.near.check_osts(&map.current().map)?;
         let settings = task.settings();
         let keep = held.as_ref().map_or_else(Keep::none, |held| held.keep.clone());
         let top = FileId::root_of(MdtIndex(0));
-        let (near, missing) = task.near(&world, &map, &key, true).await?;
+        let (mut near, missing) = task.near(&world, &map, &key, true).await?;
+        near.further.push(published);
         let parts = |root, near| Parts {
             world: world.clone(),
             dialer: dialer.clone(),
@@ -381,12 +383,10 @@ impl Mounted {
             let known = Known { map: map.clone(), key: key.clone(), root };
             let kept = known.put(&keep);
             let beginning = Beginning::Mounted(held.map(|held| held.hand_over()));
-            let outside = (world.clone(), guard, map.clone());
-            let (people, believed) = people_of(&task.options, &files, outside, None).await?;
+            let (people, believed) = people_of(&task.options, &files, guard, None).await?;
             let kept = kept.into_iter().chain(put_believed(&keep, believed)).collect();
             let beginning = (beginning, people);
-            let mounted =
-                Self::attach(task, files, world.transport, (key.to_hex(), kept), beginning).await?;
+            let mounted = Self::attach(task, files, world, (key.to_hex(), kept), beginning).await?;
             anyhow::Ok(Self { missing, ..mounted })
         };
         let begun = begun.await;
@@ -400,7 +400,7 @@ impl Mounted {
     async fn attach(
         task: Task,
         files: Arc<Volume>,
-        transport: Arc<dyn Transport>,
+        world: World,
         (mapkey, kept): (String, Vec<Kept>),
         (beginning, (people, idmap)): (Beginning, Shown),
     ) -> anyhow::Result<Self> {
@@ -411,13 +411,13 @@ impl Mounted {
         let admin = match &options.admin {
             Some(address) => {
                 let subject = subject(&role, &health);
-                match tieline_admin::serve(&*transport, address, subject).await {
+                match tieline_admin::serve(&world, address, subject).await {
                     Ok(handle) => Some(admin_handle.insert(handle).address().to_string()),
                     // What is left of the daemon before has the port until this one serves.
                     Err(error) if is_taken => {
                         let error = tieline_base::report::chain(&error);
                         tracing::warn!(%error, "trying again until it works");
-                        tokio::spawn(serve_later(transport, address.clone(), role, health.clone()));
+                        tokio::spawn(serve_later(world, address.clone(), role, health.clone()));
                         Some(address.clone())
                     }
                     Err(error) => return Err(error.into()),
@@ -559,10 +559,10 @@ fn subject(role: &str, health: &Health) -> Subject {
 }
 
 /// Tells health and metrics as soon as the port is free, until the process ends.
-async fn serve_later(transport: Arc<dyn Transport>, address: String, role: String, health: Health) {
+async fn serve_later(world: World, address: String, role: String, health: Health) {
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let served = tieline_admin::serve(&*transport, &address, subject(&role, &health)).await;
+        let served = tieline_admin::serve(&world, &address, subject(&role, &health)).await;
         if let Ok(_handle) = served {
             return std::future::pending().await;
         }
@@ -596,56 +596,6 @@ async fn tell_root(mountpoint: &Path) {
     if tokio::time::timeout(ROOT_PATIENCE, heard).await.is_err() {
         tracing::warn!("the kernel does not get the root's attributes in time");
     }
-}
-
-/// Who callers are, where that is another question than what their numbers are; and how owners are
-/// shown.
-type Shown = (Option<Arc<dyn People>>, Means);
-
-/// These, and whether the servers believe this machine about its users, as an earlier daemon knew
-/// `before`, if there was one.
-async fn people_of(
-    options: &Options,
-    files: &Arc<Volume>,
-    (world, guard, map): (World, Arc<Guard>, MapCell),
-    before: Option<Option<bool>>,
-) -> anyhow::Result<(Shown, bool)> {
-    let is_proven = files.map().security.is_some();
-    let one = options.one_user.as_ref().map(Who::find).transpose()?;
-    if !is_proven && one.is_none() && matches!(options.idmap, Means::Auto | Means::Same) {
-        return Ok(((None, Means::Same), true));
-    }
-    let is_new = before.is_none();
-    let believed = match before.flatten() {
-        Some(was_believed) => was_believed,
-        None => match Users::are_believed(files).await {
-            Some(told) => told,
-            None if is_new => bail!("no MDS says whether it believes this machine"),
-            None => false,
-        },
-    };
-    let source = match &options.idmap {
-        // Whom the servers believe, they take as he is.
-        Means::Auto if believed => Means::Same,
-        source => source.clone(),
-    };
-    // Of a mount that goes on all is known again with the first contact.
-    let own = Users::owner(files);
-    let own = if is_new { own.await } else { timeout(MOMENT, own).await.ok().flatten() };
-    let idmap = match source {
-        Means::Same if believed => Idmap::same(),
-        _ => Idmap::start(source.clone(), files, own, is_new).await?,
-    };
-    let tickets = Arc::new(Tickets::new(guard));
-    let users = Users::new(files.clone(), (world, map), idmap, tickets);
-    if !is_new && believed {
-        users.was_believed();
-    }
-    let people: Arc<dyn People> = match one {
-        Some(one) => Arc::new(OneUser::new(users, one)),
-        None => Arc::new(users),
-    };
-    Ok(((Some(people), source), believed))
 }
 
 /// The directory below the root that is mounted.

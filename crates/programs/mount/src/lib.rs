@@ -8,24 +8,21 @@
 //! where servers are away, it says what is left and leaves that to the daemon.
 //!
 //! * [`options`]: what stands behind `-o`; [`caches`]: those about caches.
-//! * [`people`]: who callers are; [`one`]: where all are one user; [`idmap`]: whose uids are whose.
+//! * [`callers`]: who callers are (`tieline_people`); [`one`]: where all are one user.
 //! * [`remount`]: other flags for a mount that is there.
 //! * [`spool`]: bytes that programs were answered for and that cannot be stored, on disk.
 //! * [`helper`]: the same by the words of mount(8) and umount(8).
 
 mod caches;
+mod callers;
 mod daemon;
 mod held;
 pub mod helper;
 mod holder;
-pub mod idmap;
 mod one;
 mod options;
-pub mod people;
 mod remount;
 pub mod spool;
-pub mod tickets;
-mod word;
 
 use crate::options::Options;
 use crate::spool::entry::Entry;

@@ -9,12 +9,12 @@
 //! Invariants: no request is decided for a uid that neither the kernel nor the administrator gave;
 //! what is made for another uid than the one user's is refused.
 
-use crate::people::Users;
 use anyhow::{Context, ensure};
 use std::str::FromStr;
 use tieline_base::report::Usage;
-use tieline_fuse::{Asking, People, UID_UNSAID, Unknown};
+use tieline_fuse::UID_UNSAID;
 use tieline_machine::users::{groups_of_user, user_of_machine};
+use tieline_people::{Asking, People, Unknown, Users};
 use tieline_types::{Caller, ErrorKind, Gid, Uid};
 
 /// A user of this machine: a name, or `UID:GID`.

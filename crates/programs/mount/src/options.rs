@@ -1,7 +1,6 @@
 //! What stands behind `-o`: our own options, and those of mount(8) that fstab may carry.
 
 use crate::caches::NearOptions;
-use crate::idmap::Means;
 use crate::one::Who;
 use crate::spool;
 use std::path::PathBuf;
@@ -9,6 +8,7 @@ use std::time::Duration;
 use tieline_base::proving::{Proving, flavor_check, service_check};
 use tieline_base::report::Usage;
 use tieline_client::{Offline, ReadMode};
+use tieline_people::idmap::Means;
 use tieline_types::{ByteSize, Span};
 use tieline_world::Congestion;
 
@@ -62,6 +62,9 @@ pub struct Options {
     pub netns: Option<PathBuf>,
     /// Digits or a path.
     pub mapkey: Option<String>,
+    /// Where the files of a repository are that is mounted alone, and the digest of its list.
+    pub from: Vec<String>,
+    pub list: Option<String>,
     /// Whose uids are whose.
     pub idmap: Means,
     /// Everybody is this user, and ids may be mapped once more.
@@ -103,6 +106,8 @@ impl Default for Options {
             pidfile: None,
             netns: None,
             mapkey: None,
+            from: Vec::new(),
+            list: None,
             idmap: Means::Auto,
             one_user: None,
             proving: Proving::default(),
@@ -232,6 +237,8 @@ impl Options {
             ("spool-size", Some(value)) => {
                 self.spool_size = value.parse().map_err(|e| Usage(format!("-o {word}: {e}")))?;
             }
+            ("from", Some(value)) => self.from.push(value.to_owned()),
+            ("list", Some(value)) => self.list = Some(value.to_owned()),
             ("mapkey", Some(value)) => self.mapkey = Some(value.to_owned()),
             _ if self.near.set(word, key, value)? => (),
             _ if is_of_mount(key) => (),

@@ -33,9 +33,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 use tieline_auth::{Guard, MapCell};
-use tieline_base::machines::trust_of;
 use tieline_format::map::Security;
-use tieline_meta::identities::{IdentityTable, Resolved, Unknown};
+use tieline_identities::machines::trust_of;
+use tieline_identities::{IdentityTable, Pages, Resolved, Step, Unknown};
 use tieline_meta::{Delegation, Mdt};
 use tieline_net::CallContext;
 use tieline_types::identity::NOBODY;
@@ -538,28 +538,16 @@ impl Identities {
         let current = self.map.current();
         let Some(holder) = current.map.mdt(MdtIndex(0)) else { return Ok(()) };
         let channel = self.peers.mds(&holder.addresses);
-        let have = self.table().version();
-        let (mut table, mut from, mut version) = (IdentityTable::default(), 0, None);
-        loop {
-            let message = ListIdentities { have, from };
+        let mut pages = Pages::newer_than(Some(self.table().version()));
+        let table = loop {
             let (root, patience) = (Caller::root(), Some(FETCH_PATIENCE));
-            let asking = tieline_net::call(&*channel, &root, message, Bulk::Empty, patience);
-            let page = asking.await.map_err(failure)?.0;
-            if page.version == have {
-                return Ok(());
+            let asking = tieline_net::call(&*channel, &root, pages.wanted(), Bulk::Empty, patience);
+            match pages.take(asking.await.map_err(failure)?.0) {
+                Step::More(more) => pages = more,
+                Step::Same => return Ok(()),
+                Step::Whole(table) => break table,
             }
-            if version.is_some_and(|version| version != page.version) {
-                // It was changed in between: from the beginning.
-                (table, from, version) = (IdentityTable::default(), 0, None);
-                continue;
-            }
-            version = Some(page.version);
-            from += (page.identities.len() + page.mappings.len()) as u32;
-            table.adopt(page.version, page.identities, page.mappings);
-            if page.is_end {
-                break;
-            }
-        }
+        };
         self.write_copy(&table);
         self.take(table);
         Ok(())

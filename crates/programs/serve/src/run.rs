@@ -87,7 +87,7 @@ async fn serve(plan: Plan) -> anyhow::Result<()> {
         details: Box::new(|| serde_json::Value::Null),
     };
     let world = World::real_with(plan.congestion);
-    let admin = tieline_admin::serve(&*world.transport, &plan.admin, subject).await?;
+    let admin = tieline_admin::serve(&world, &plan.admin, subject).await?;
     tracing::info!(server = %name, fs = %plan.fs, admin = %admin.address(), "starting");
     let stop = async {
         tokio::select! {

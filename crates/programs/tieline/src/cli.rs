@@ -106,6 +106,9 @@ enum Verb {
     /// Make, change and list pools
     #[command(subcommand, after_help = examples::POOL)]
     Pool(verbs::pool::Pool),
+    /// Trees that are published as files
+    #[command(subcommand)]
+    Repo(verbs::repo::Repo),
     /// List OSTs, and say which take new chunks
     #[command(subcommand)]
     Ost(verbs::ost::Ost),
@@ -253,6 +256,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Repquota(args) => verbs::quota::report(args),
         Verb::Project(args) => verbs::project::run(args),
         Verb::Pool(verb) => verbs::pool::run(verb),
+        Verb::Repo(verb) => verbs::repo::run(verb),
         Verb::Ost(verb) => verbs::ost::run(verb),
         Verb::Flavor(verb) => verbs::flavor::run(verb),
         Verb::Door(args) => verbs::door::run(args),

@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 use tickets::Tickets;
 use tieline_auth::BINDING;
 use tieline_base::report::Usage;
-use tieline_mount::tickets::jobs::{JOBS, group_of, make_place_for_jobs, note_of, read_note};
-use tieline_mount::tickets::reading::{self, Reading, bytes_of};
+use tieline_people::programs::jobs::{JOBS, group_of, make_place_for_jobs, note_of, read_note};
+use tieline_people::tickets::reading::{self, Reading, bytes_of};
 
 mod home;
 mod signals;

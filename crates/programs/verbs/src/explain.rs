@@ -35,8 +35,9 @@ use tieline_base::location::Location;
 use tieline_base::report;
 use tieline_client::Access;
 use tieline_machine::users::own_caller;
-use tieline_mount::idmap::{Idmap, Means, table_of};
-use tieline_mount::tickets::reading;
+use tieline_people::idmap::{Idmap, Means};
+use tieline_people::judges::{table_of, taken_for};
+use tieline_people::tickets::reading;
 use tieline_types::acl::{AccessList, Acls};
 use tieline_types::rules::{READ, Rights, SEARCH, WRITE};
 use tieline_types::{
@@ -302,7 +303,7 @@ async fn here(shell: &Shell, location: &Location, subject: &Subject) -> Option<C
         return Some(shell.caller.clone());
     }
     let shows = Means::parse(location.idmap.as_deref()?);
-    let idmap = Idmap::start(shows, &shell.volume, None, true).await.ok()?;
+    let idmap = Idmap::start(shows, shell.volume.servers(), None, true).await.ok()?;
     let Caller { uid, gid, groups, .. } = &subject.caller;
     let (uid, gid) = idmap.shown(*uid, *gid);
     let groups = groups.iter().map(|group| idmap.shown(Uid(0), *group).1).collect();
@@ -311,7 +312,7 @@ async fn here(shell: &Shell, location: &Location, subject: &Subject) -> Option<C
 
 /// Who we are to the servers.
 async fn own(shell: &Shell) -> anyhow::Result<Subject> {
-    let told = shell.volume.taken_for(MdtIndex(0), &shell.caller).await?;
+    let told = taken_for(shell.volume.servers(), MdtIndex(0), &shell.caller).await?;
     let name = name_of(shell, told.caller.uid).await;
     let (principal, caller, how) = (told.principal, told.caller, told.how);
     Ok(Subject { principal, name, caller, how, is_self: true })
@@ -321,7 +322,7 @@ async fn own(shell: &Shell) -> anyhow::Result<Subject> {
 async fn other(shell: &Shell, principal: &str) -> anyhow::Result<Option<Subject>> {
     let map = shell.files.map();
     let realm = map.security.as_ref().context("this federation has no realm")?.realm.clone();
-    let table = table_of(&shell.volume, None).await?.unwrap_or_default();
+    let table = table_of(shell.volume.servers(), None).await?.unwrap_or_default();
     if table.is_empty() {
         return Ok(None);
     }
@@ -337,7 +338,7 @@ async fn other(shell: &Shell, principal: &str) -> anyhow::Result<Option<Subject>
 }
 
 async fn name_of(shell: &Shell, uid: Uid) -> Option<String> {
-    let table = table_of(&shell.volume, None).await.ok()??;
+    let table = table_of(shell.volume.servers(), None).await.ok()??;
     table.identity(IdentityKind::User, uid.0).map(|identity| identity.name.to_string())
 }
 

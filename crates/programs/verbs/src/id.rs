@@ -14,14 +14,12 @@ use std::path::PathBuf;
 use tieline_base::location::Location;
 use tieline_base::report::Usage;
 use tieline_format::map::FederationMap;
-use tieline_meta::identities::IdentityTable;
+use tieline_identities::{IdentityTable, Pages, Step};
 use tieline_types::{
     Identity, IdentityKind, IdentityName, MachineTrust, MappedTo, MdtIndex, Role, Strangers,
 };
 use tieline_wire::federation::MapEdit;
-use tieline_wire::identity::{
-    EditIdentities, IdentityEdit, ListIdentities, NewIdentity, NewMapping,
-};
+use tieline_wire::identity::{EditIdentities, IdentityEdit, NewIdentity, NewMapping};
 
 mod judged;
 mod mapped;
@@ -316,20 +314,13 @@ fn with_table<T>(
 
 /// The whole table, as far as we may know it.
 async fn fetch(line: &Line) -> anyhow::Result<IdentityTable> {
-    let (mut table, mut from, mut version) = (IdentityTable::default(), 0, None);
+    let mut pages = Pages::newer_than(None);
     loop {
-        // No table has this version: a newer one is always told whole.
-        let (page, _) = line.call(ListIdentities { have: u64::MAX, from }).await?;
-        if version.is_some_and(|version| version != page.version) {
-            (table, from, version) = (IdentityTable::default(), 0, None);
-            continue;
-        }
-        version = Some(page.version);
-        from += u32::try_from(page.identities.len() + page.mappings.len())?;
-        table.told(page.is_whole);
-        table.adopt(page.version, page.identities, page.mappings);
-        if page.is_end {
-            return Ok(table);
+        let (page, _) = line.call(pages.wanted()).await?;
+        match pages.take(page) {
+            Step::More(more) => pages = more,
+            Step::Whole(table) => return Ok(table),
+            Step::Same => return Ok(IdentityTable::default()),
         }
     }
 }

@@ -44,6 +44,7 @@ mod progress;
 pub mod project;
 pub mod put;
 pub mod quota;
+pub mod repo;
 mod runtime;
 pub mod setstripe;
 pub mod shell;

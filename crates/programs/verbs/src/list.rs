@@ -175,7 +175,7 @@ impl<W: Write> Listing<W> {
                 attributes.uid,
                 attributes.gid,
                 attributes.size,
-                show::time(attributes.mtime),
+                attributes.mtime,
             )?;
         }
         let mut line = show::printed(name).into_owned();

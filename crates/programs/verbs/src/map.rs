@@ -10,7 +10,7 @@ use tieline_base::federation::{MapText, SecurityText};
 use tieline_base::keys::{keygen, secret_open};
 use tieline_base::location::Location;
 use tieline_format::Record;
-use tieline_format::map::FederationMap;
+use tieline_format::map::{Catalog, FederationMap};
 
 #[derive(clap::Subcommand, Debug)]
 pub enum Map {
@@ -113,6 +113,13 @@ fn map_json(map: &FederationMap) -> Value {
             "ost": ost.ost.0, "site": ost.site, "addresses": ost.addresses,
             "active": ost.is_active,
         })).collect::<Vec<_>>(),
+        "repositories": map.repositories().map(|known| {
+            let Catalog::Frozen(list) = known.catalog;
+            json!({
+                "name": known.name.as_str(), "mdt": known.mdt.0, "sources": known.sources,
+                "list": list.to_string(), "junction": path(known.mdt),
+            })
+        }).collect::<Vec<_>>(),
         "pools": map.pools.iter().map(|pool| json!({
             "name": pool.name, "osts": pool.osts.iter().map(|ost| ost.0).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
@@ -134,6 +141,16 @@ fn map_text(out: &mut dyn Write, map: &FederationMap) -> io::Result<()> {
         let addresses = ost.addresses.join(", ");
         let state = if ost.is_active { "" } else { "  (inactive)" };
         writeln!(out, "  {}  {:<12} {addresses}{state}", ost.ost.label(), ost.site.as_str())?;
+    }
+    for known in map.repositories() {
+        let at = map.junction_of(known.mdt).map(|at| format!("  (at {})", at.name));
+        let (label, sources) = (known.mdt.label(), known.sources.join(", "));
+        writeln!(
+            out,
+            "  {label}  {:<12} {sources}{}",
+            known.name.as_str(),
+            at.unwrap_or_default()
+        )?;
     }
     for pool in &map.pools {
         let osts: Vec<String> = pool.osts.iter().map(|ost| ost.label()).collect();

@@ -11,7 +11,6 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use tieline_base::location::Location;
-use tieline_base::show;
 use tieline_format::ledger::{Frame, HeadKind, Sum, preamble};
 use tieline_ledger::Identity;
 use tieline_ledger::restore::{Asked, Checked, Restored, restore, verify_all};
@@ -175,7 +174,7 @@ fn print_checked((path, checked): &Checked) {
     };
     println!("{}: in order, {} frames, {} pairs", path.display(), summary.frames, summary.pairs);
     for (head, last) in &summary.parts {
-        let (mdt, time) = (head.mdt.label(), show::time(head.time));
+        let (mdt, time) = (head.mdt.label(), head.time);
         match head.kind {
             HeadKind::Dump => {
                 println!("  {mdt} of /{}: dump at version {}, {time}", head.fs, head.version);

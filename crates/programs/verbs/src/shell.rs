@@ -18,6 +18,7 @@ use tieline_base::contact::Contact;
 use tieline_base::dialing::real_world;
 use tieline_base::keys::key_open;
 use tieline_base::location::Location;
+use tieline_base::repositories;
 use tieline_client::{Error, FileSystem, Near, Parts, Settings, Volume};
 use tieline_machine::users::own_caller;
 use tieline_types::{Attributes, Caller, FileId, FileKind, MdtIndex, Name, Shown};
@@ -114,6 +115,9 @@ pub async fn first_map(
     guard: &Arc<Guard>,
     away: Option<&str>,
 ) -> anyhow::Result<(Contact, MapCell, MapVerifier)> {
+    if location.source.repository().is_some() {
+        bail!("{} is mounted alone, and read-only: use the mount itself", location.source);
+    }
     let mut contact = contact(location, guard);
     let key = location.mapkey.as_deref().map(key_open).transpose();
     let key = key.map_err(|error| anyhow!("mapkey: {error}"))?;
@@ -136,7 +140,8 @@ impl Shell {
         let Contact { world, dialer, rule, description, .. } = contact;
         let root = FileId::root_of(MdtIndex(0));
         let settings = Settings { wait: PATIENCE, description, ..Settings::default() };
-        let near = Near::default();
+        let (dialer, published) = repositories::beside(dialer, &map, &world);
+        let near = Near { further: vec![published], ..Near::default() };
         let parts = Parts { world, dialer, map: map.clone(), root, rule, near, spool: None };
         let volume = Volume::new(parts, settings);
         let files = volume.clone();

@@ -61,9 +61,9 @@ fn text(out: &mut dyn Write, path: &[u8], attributes: &Attributes) -> io::Result
     let version = if a.version.0 == 0 { "unknown".to_owned() } else { a.version.to_string() };
     writeln!(out, " inode: {}, links {}, version {version}", a.id.0, a.links)?;
     writeln!(out, " owner: {}:{}, {} ({:04o})", a.uid, a.gid, show::mode(a), a.mode.bits())?;
-    writeln!(out, "access: {}", show::time(a.atime))?;
-    writeln!(out, "modify: {}", show::time(a.mtime))?;
-    writeln!(out, "change: {}", show::time(a.ctime))?;
+    writeln!(out, "access: {}", a.atime)?;
+    writeln!(out, "modify: {}", a.mtime)?;
+    writeln!(out, "change: {}", a.ctime)?;
     let is_known = a.btime.seconds != 0;
-    writeln!(out, " birth: {}", if is_known { show::time(a.btime) } else { "unknown".to_owned() })
+    writeln!(out, " birth: {}", if is_known { a.btime.to_string() } else { "unknown".to_owned() })
 }

@@ -168,7 +168,7 @@ fn print(rows: &[Row], is_json: bool) -> anyhow::Result<()> {
     }
     for Row { path, file, remaining } in rows {
         let left = Span(Duration::from_secs(remaining.as_secs()));
-        let (size, when) = (ByteSize(file.size), show::time(file.deleted));
+        let (size, when) = (ByteSize(file.size), file.deleted);
         let what = match file.is_lost {
             Some(true) => "one of its names, removed",
             _ => "deleted",
@@ -296,7 +296,7 @@ fn choose(files: Vec<DeletedFile>, typed: &[u8]) -> Option<DeletedFile> {
         file.name.as_bytes() == name
             && (file.id.to_string() == which
                 || file.deleted.seconds.to_string() == which
-                || show::time(file.deleted).starts_with(which))
+                || file.deleted.to_string().starts_with(which))
     };
     files.into_iter().rfind(is_meant)
 }
@@ -359,7 +359,7 @@ async fn bring_back_below(
     let earlier = find_before(shell, location).await.ok().and_then(|mut spot| spot.deleted.pop());
     match earlier {
         Some(file) => {
-            let (when, id) = (show::time(file.deleted), file.id);
+            let (when, id) = (file.deleted, file.id);
             let told = format!(
                 "what was deleted as {text} ({when}) stays deleted, for something has the name: \
                  `tieline undelete -r {text}@{id} --to NEWNAME` brings it back beside that"

@@ -6,7 +6,7 @@ use crate::near::{Near, NodeCache};
 use crate::node::Node;
 use crate::osts::{Metadata, Osts, REQUEST_FAR, REQUEST_MAX, SMALL, pieces, steps};
 use crate::site::Site;
-use crate::source::{Outcome, Piece, Source, Wish};
+use crate::source::{Outcome, Piece, Proof, Source, Wish};
 use crate::stack::{Stack, missing};
 use crate::whole::Whole;
 use crate::{Capabilities, Whose};
@@ -38,11 +38,13 @@ impl Chunks {
         let capabilities = Arc::new(Capabilities::new(servers.clone(), metadata.clone()));
         let (own, rights) = (servers.clone(), capabilities.clone());
         let osts = Arc::new(Osts::new(own, rights, metadata.clone()));
+        let further = near.further.clone();
+        let of_site = |cache| source(Site { cache, osts: osts.clone(), further: further.clone() });
         let shared = [
             near.direct.clone().map(|storage| source(Direct(storage))),
-            near.site.clone().map(|cache| source(Site { cache, osts: osts.clone() })),
+            near.site.clone().map(of_site),
         ];
-        let shared: Vec<_> = shared.into_iter().flatten().collect();
+        let shared: Vec<_> = shared.into_iter().flatten().chain(further.clone()).collect();
         let is_private = near.is_private.clone();
         let whole =
             (!shared.is_empty()).then(|| Arc::new(Whole::new(Stack::new(shared), is_private)));
@@ -117,7 +119,8 @@ impl Chunks {
             return node.store(chunk, 0, piece.bytes).await;
         }
         let here = node.find(chunk, all.clone()).await;
-        let here: Vec<_> = here.into_iter().map(|(at, bytes)| Piece::new(at, bytes)).collect();
+        let here: Vec<_> =
+            here.into_iter().map(|(at, bytes)| Piece::new(at, bytes, Proof::Judged)).collect();
         for range in missing(&all, &here) {
             for start in (range.start..range.end).step_by(STORED as usize) {
                 let step = start..(start + STORED).min(range.end);

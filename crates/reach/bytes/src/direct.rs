@@ -3,6 +3,7 @@
 use crate::near::DirectAccess;
 use crate::source::{Fault, Piece, Proof, Source, Wish};
 use std::sync::Arc;
+use tieline_types::Encoding;
 
 pub(crate) struct Direct(pub Arc<dyn DirectAccess>);
 
@@ -17,7 +18,7 @@ impl Source for Direct {
         for place in places.filter(|place| !place.is_stale && self.0.has(place.ost)) {
             if let Some(bytes) = self.0.read(&wish.chunk, &place).await {
                 // A cache above would hold once more what lies here.
-                let (proof, is_news) = (Proof::Whole, false);
+                let (proof, is_news) = (Proof::Whole(Encoding::Plain), false);
                 return Ok(vec![Piece { offset: 0, bytes, proof, is_news }]);
             }
         }

@@ -2,12 +2,13 @@
 //!
 //! [`Source`] is the seam: it gives what it has of a range, or nothing. Sources stack
 //! ([`stack`]): what the first has not is asked of the next, and what came from far is offered to
-//! those that were asked before. [`Chunks`] is the whole of them:
+//! those that were asked before, when it was judged ([`judge`]). [`Chunks`] is the whole of them:
 //!
 //! * [`memory`]: what is here, and what is on its way, each range once;
 //! * [`node`]: the cache of this node;
 //! * [`whole`]: storage that others write to, which gives whole chunks, each brought once:
 //!   [`direct`] (mounted here) and [`site`] (the cache of all nodes);
+//!   Behind them others that have whole chunks, such as repositories ([`Near::further`]);
 //! * [`osts`]: the OSSs of a chunk's places, the nearest first ([`costs`]), several at once
 //!   ([`race`]), put together where all copies are damaged ([`patched`]).
 //!
@@ -23,6 +24,7 @@ mod capabilities;
 mod chunks;
 pub mod costs;
 mod direct;
+mod judge;
 mod memory;
 mod near;
 mod node;

@@ -2,6 +2,7 @@
 //!
 //! Knows no directory and no file of any of them.
 
+use crate::Source;
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ pub struct Near {
     pub node: Option<Arc<dyn NodeCache>>,
     pub site: Option<Arc<dyn SiteCache>>,
     pub direct: Option<Arc<dyn DirectAccess>>,
+    /// Who has whole chunks that are at no OST, such as a repository's.
+    pub further: Vec<Arc<dyn Source>>,
     /// May the bytes of an OST lie where other machines read them?
     pub is_private: Option<Arc<dyn Fn(OstIndex) -> bool + Send + Sync>>,
     /// What the caches did, as JSON.
@@ -48,7 +51,8 @@ pub trait NodeCache: Send + Sync {
 /// Whole chunks for all nodes of a site.
 #[async_trait::async_trait]
 pub trait SiteCache: Send + Sync {
-    /// Waits while another node fetches it, until then at most.
+    /// Waits while another node fetches it, until then at most. `length`: of its plain bytes; they
+    /// lie there as the digest covers them.
     async fn look(&self, digest: &Digest, length: u64, until: Instant) -> SiteLook;
 }
 

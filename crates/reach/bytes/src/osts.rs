@@ -12,7 +12,7 @@
 use crate::capabilities::Capabilities;
 use crate::costs::{Costs, Load};
 use crate::race::Race;
-use crate::source::{Fault, Outcome, Piece, Source, Wish, lost};
+use crate::source::{Fault, Outcome, Piece, Proof, Source, Wish, lost};
 use crate::{Whose, lock};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -90,7 +90,7 @@ impl Source for Arc<Osts> {
         let until = wish.until.unwrap_or_else(|| self.until(chunk, whose));
         if let [range] = ranges.as_slice() {
             let (offset, bytes) = self.fetch(chunk, range.clone(), whose, until).await?;
-            return Ok(vec![Piece::new(offset, bytes)]);
+            return Ok(vec![Piece::new(offset, bytes, Proof::Checks)]);
         }
         let mut fetches = JoinSet::new();
         for range in ranges.iter().cloned() {
@@ -100,7 +100,7 @@ impl Source for Arc<Osts> {
         let mut fetched = Vec::new();
         while let Some(joined) = fetches.join_next().await {
             let (offset, bytes) = joined.unwrap_or_else(|_| Err(lost()))?;
-            fetched.push(Piece::new(offset, bytes));
+            fetched.push(Piece::new(offset, bytes, Proof::Checks));
         }
         Ok(fetched)
     }

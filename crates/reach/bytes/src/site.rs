@@ -1,14 +1,18 @@
-//! The cache of a site: whole chunks, each fetched from OSSs by one node for all.
+//! The cache of a site: whole chunks, each fetched from far by one node for all.
+//!
+//! They lie there as their digest covers them: so whoever takes one can judge it.
 
+use crate::judge::whole;
 use crate::near::{SiteCache, SiteLook};
 use crate::osts::Osts;
-use crate::source::{Fault, Piece, Source, Wish};
-use crate::stack::{has_digest, join};
+use crate::source::{Fault, Piece, Proof, Source, Wish};
+use crate::stack::join;
+use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_foresight::ahead::PIECE;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{ChunkRef, ErrorKind, Retry};
+use tieline_types::{ChunkRef, Encoding, ErrorKind, Retry};
 use tokio::time::Instant;
 
 /// Requests for one whole chunk.
@@ -19,6 +23,8 @@ const FETCH_LEAST: Duration = Duration::from_secs(1);
 pub(crate) struct Site {
     pub cache: Arc<dyn SiteCache>,
     pub osts: Arc<Osts>,
+    /// Who is asked for what is at no OST.
+    pub further: Vec<Arc<dyn Source>>,
 }
 
 #[async_trait::async_trait]
@@ -32,12 +38,39 @@ impl Source for Site {
         let Some(digest) = chunk.digest() else { return Ok(Vec::new()) };
         let until = wish.until.unwrap_or_else(|| self.osts.until(chunk, &wish.whose));
         let claim = match self.cache.look(&digest, chunk.length, until).await {
-            SiteLook::Here(bytes) => return Ok(vec![Piece::new(0, bytes)]),
+            SiteLook::Here(bytes) if digest.covers() == Encoding::Plain => {
+                return Ok(vec![Piece::new(0, bytes, Proof::Judged)]);
+            }
+            SiteLook::Here(bytes) => {
+                return Ok(vec![Piece::new(0, bytes, Proof::Whole(digest.covers()))]);
+            }
             SiteLook::Ours(claim) => claim,
             SiteLook::Late => return Err(late(chunk)),
             SiteLook::Aside => return Ok(Vec::new()),
         };
         let until = until.max(Instant::now() + FETCH_LEAST);
+        let is_at_osts = chunk.at_osts().next().is_some();
+        let fetched = match is_at_osts {
+            true => self.brought_by_osts(wish, until).await?.map(|bytes| (bytes, Encoding::Plain)),
+            false => self.brought_by_further(wish, until).await?,
+        };
+        let Some((bytes, encoding)) = fetched else { return Ok(Vec::new()) };
+        let Some(plain) = whole(chunk.length, bytes.clone(), (digest, encoding)).await else {
+            METRICS.corrupt_blocks.with_label_values(&["client"]).inc();
+            tracing::warn!(chunk = %chunk.chunk, "chunk does not have the digest of its metadata");
+            return Ok(Vec::new());
+        };
+        if encoding == digest.covers() {
+            tokio::spawn(claim.publish(bytes));
+        }
+        Ok(vec![Piece::new(0, plain, Proof::Judged)])
+    }
+}
+
+impl Site {
+    /// All of a chunk. `None`: who asked asks himself.
+    async fn brought_by_osts(&self, wish: &Wish, until: Instant) -> Result<Option<Bytes>, Fault> {
+        let chunk = &wish.chunk;
         let step = chunk.length.div_ceil(REQUESTS_MAX).next_multiple_of(PIECE);
         // Who closes the file takes it back until now. What is begun is finished, for all nodes.
         self.osts.has_turn(chunk, step, &wish.whose, until).await?;
@@ -45,21 +78,32 @@ impl Source for Site {
         let starts = (0..chunk.length).step_by(step as usize);
         let ranges = starts.map(|at| at..(at + step).min(chunk.length)).collect();
         let all = Wish { chunk: chunk.clone(), ranges, whose, until: Some(until) };
-        let fetched = match self.osts.bring(&all).await {
-            Ok(fetched) => fetched,
+        match self.osts.bring(&all).await {
+            Ok(fetched) => Ok(Some(join(0..chunk.length, fetched).1)),
             // To wait for the same server again would help nobody.
-            Err(fault) if fault.kind.retry() != Retry::Never => return Err(fault),
-            // Rights that others have, or damage where they do not look: who asked asks himself.
-            Err(_) => return Ok(Vec::new()),
-        };
-        let (_, bytes) = join(0..chunk.length, fetched);
-        if !has_digest(bytes.clone(), digest).await {
-            METRICS.corrupt_blocks.with_label_values(&["client"]).inc();
-            tracing::warn!(chunk = %chunk.chunk, "chunk does not have the digest of its metadata");
-            return Ok(Vec::new());
+            Err(fault) if fault.kind.retry() != Retry::Never => Err(fault),
+            // Rights that others have, or damage where they do not look.
+            Err(_) => Ok(None),
         }
-        tokio::spawn(claim.publish(bytes.clone()));
-        Ok(vec![Piece::new(0, bytes)])
+    }
+
+    /// The same as it is encoded there.
+    async fn brought_by_further(
+        &self,
+        wish: &Wish,
+        until: Instant,
+    ) -> Result<Option<(Bytes, Encoding)>, Fault> {
+        let (chunk, whose) = (wish.chunk.clone(), wish.whose.whoever_reads());
+        let ranges = std::iter::once(0..chunk.length).collect();
+        let all = Wish { chunk, ranges, whose, until: Some(until) };
+        for source in &self.further {
+            for piece in source.bring(&all).await? {
+                if let Proof::Whole(encoding) = piece.proof {
+                    return Ok(Some((piece.bytes, encoding)));
+                }
+            }
+        }
+        Ok(None)
     }
 }
 

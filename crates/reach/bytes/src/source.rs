@@ -4,7 +4,7 @@ use crate::Whose;
 use bytes::Bytes;
 use std::ops::Range;
 use tieline_servers::Error;
-use tieline_types::{ChunkRef, ErrorKind};
+use tieline_types::{ChunkRef, Encoding, ErrorKind};
 use tokio::time::Instant;
 
 /// Somewhere chunks lie.
@@ -18,7 +18,7 @@ pub trait Source: Send + Sync {
     /// next would wait for again.
     async fn bring(&self, wish: &Wish) -> Result<Vec<Piece>, Fault>;
 
-    /// Takes verified bytes that came from further away. It may keep them, sooner or later.
+    /// Takes judged bytes that came from further away. It may keep them, sooner or later.
     fn keep(&self, _chunk: &ChunkRef, _piece: &Piece) {}
 }
 
@@ -44,19 +44,23 @@ pub struct Piece {
     pub is_news: bool,
 }
 
-/// What is known of bytes that somebody brings.
+/// What shows that bytes are those that the metadata speaks of: it comes with them, and is judged
+/// before they go on ([`judge`](crate::judge)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Proof {
-    /// They agree with the checks of their blocks, or with the chunk's digest.
-    Verified,
-    /// They are all of the chunk, and to be compared with its digest.
-    Whole,
+    /// They were judged when they came here.
+    Judged,
+    /// They agree with the checks that the metadata keeps, if it does, and with those that came
+    /// with them: that finds damage, and no lie.
+    Checks,
+    /// They are all of the chunk, encoded so: its digest says.
+    Whole(Encoding),
 }
 
 impl Piece {
-    /// Verified bytes that came from far.
-    pub fn new(offset: u64, bytes: Bytes) -> Self {
-        Self { offset, bytes, proof: Proof::Verified, is_news: true }
+    /// Bytes that came from far.
+    pub fn new(offset: u64, bytes: Bytes, proof: Proof) -> Self {
+        Self { offset, bytes, proof, is_news: true }
     }
 
     pub fn range(&self) -> Range<u64> {

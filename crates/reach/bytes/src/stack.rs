@@ -1,17 +1,17 @@
 //! Sources one above the other.
 //!
 //! Each is asked for what those before it have not; what comes from far is offered to all above.
-//! What is not verified yet is compared with the chunk's digest here.
+//! What they bring is judged before it goes on.
 //!
 //! Invariant: nothing goes on, or up, that does not agree with the metadata.
 
 use crate::Whose;
-use crate::source::{Fault, Outcome, Piece, Proof, Source, Wish};
+use crate::judge::judged;
+use crate::source::{Fault, Outcome, Piece, Source, Wish};
 use bytes::{Bytes, BytesMut};
 use std::ops::Range;
 use std::sync::Arc;
-use tieline_telemetry::metrics::METRICS;
-use tieline_types::{ChunkRef, Digest, ErrorKind};
+use tieline_types::{ChunkRef, ErrorKind};
 
 /// A gap smaller than this is not worth a request of its own beside another.
 const GAP_MIN: u64 = 64 << 10;
@@ -48,7 +48,7 @@ impl Source for Stack {
         let mut had: Vec<Piece> = Vec::new();
         for (above, source) in self.0.iter().enumerate() {
             for piece in source.bring(&wish).await? {
-                let Some(piece) = verified(&wish.chunk, piece, source.name()).await else {
+                let Some(piece) = judged(&wish.chunk, piece, source.name()).await else {
                     continue;
                 };
                 if piece.is_news {
@@ -67,28 +67,6 @@ impl Source for Stack {
     fn keep(&self, chunk: &ChunkRef, piece: &Piece) {
         self.0.iter().for_each(|source| source.keep(chunk, piece));
     }
-}
-
-/// The piece, if it is what the metadata says.
-async fn verified(chunk: &ChunkRef, piece: Piece, source: &str) -> Option<Piece> {
-    if piece.proof == Proof::Verified {
-        return Some(piece);
-    }
-    let digest = chunk.digest()?;
-    if piece.range() == (0..chunk.length) && has_digest(piece.bytes.clone(), digest).await {
-        METRICS.cache_served_bytes.with_label_values(&[source]).inc_by(chunk.length);
-        return Some(Piece { proof: Proof::Verified, ..piece });
-    }
-    METRICS.cache_poisoned.with_label_values(&[source]).inc();
-    let chunk = chunk.chunk;
-    tracing::warn!(%chunk, source, "a chunk does not have the digest of its metadata");
-    None
-}
-
-/// Takes milliseconds for a large chunk: not where others wait for their turn.
-pub(crate) async fn has_digest(bytes: Bytes, digest: Digest) -> bool {
-    let compare = move || digest.is_of(&bytes);
-    tokio::task::spawn_blocking(compare).await.unwrap_or(false)
 }
 
 /// What of a range is in none of the pieces, with small gaps between such ranges fetched again.
@@ -135,12 +113,15 @@ pub(crate) fn join(range: Range<u64>, mut pieces: Vec<Piece>) -> (u64, Bytes) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::Proof;
 
     // A list of one range, where others have more.
     #[allow(clippy::single_range_in_vec_init)]
     #[test]
     fn what_is_missing_is_fetched_and_little_else() {
-        let run = |range: Range<u64>| Piece::new(range.start, vec![1; range.count()].into());
+        let run = |range: Range<u64>| {
+            Piece::new(range.start, vec![1; range.count()].into(), Proof::Judged)
+        };
         let of = |runs: &[Piece]| missing(&(100..1_000_000), runs);
         assert_eq!(of(&[]), [100..1_000_000]);
         assert_eq!(of(&[run(100..1_000_000)]), []);
@@ -154,7 +135,8 @@ mod tests {
     #[test]
     fn runs_are_joined_where_they_meet_or_overlap() {
         let bytes = Bytes::from((0..100).collect::<Vec<u8>>());
-        let run = |range: Range<usize>| Piece::new(range.start as u64, bytes.slice(range));
+        let run =
+            |range: Range<usize>| Piece::new(range.start as u64, bytes.slice(range), Proof::Judged);
         let (offset, joined) = join(5..90, vec![run(50..100), run(0..20), run(15..50)]);
         assert_eq!((offset, &joined[..]), (5, &bytes[5..90]));
         assert_eq!(join(5..90, vec![run(0..100)]), (0, bytes.clone()));

@@ -9,11 +9,14 @@ use crate::{
 use bytes::Bytes;
 use fake::{FAR, Fake, NEAR, whose};
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_foresight::ahead::Width;
-use tieline_types::{ChunkId, ChunkRef, Digest, ErrorKind};
+use tieline_types::{
+    Algorithm, ChunkId, ChunkRef, Digest, Encoding, ErrorKind, ObjectName, Origin, Place,
+};
 use tokio::time::Instant;
 
 const LENGTH: usize = 1 << 20;
@@ -61,7 +64,11 @@ fn stack(shelves: &[&Arc<Shelf>]) -> Stack {
 async fn each_source_is_asked_for_what_those_before_it_have_not() {
     let (chunk, bytes) = Fake::default().chunk(LENGTH);
     let part = |range: Range<u64>| {
-        Piece::new(range.start, bytes.slice(range.start as usize..range.end as usize))
+        Piece::new(
+            range.start,
+            bytes.slice(range.start as usize..range.end as usize),
+            Proof::Judged,
+        )
     };
     let here = |range| Piece { is_news: false, ..part(range) };
     let near = shelf("near", vec![here(100_000..300_000)]);
@@ -86,7 +93,7 @@ async fn each_source_is_asked_for_what_those_before_it_have_not() {
 async fn a_fault_ends_the_search_and_an_empty_stack_says_so() {
     let (chunk, bytes) = Fake::default().chunk(LENGTH);
     let slow = Arc::new(Shelf { name: "slow", fails: true, ..Shelf::default() });
-    let far = shelf("far", vec![Piece::new(0, bytes)]);
+    let far = shelf("far", vec![Piece::new(0, bytes, Proof::Judged)]);
     let fault = stack(&[&slow, &far]).fetch(&chunk, 0..10, &whose()).await.unwrap_err();
     assert_eq!((fault.kind, fault.what.as_str()), (ErrorKind::Timeout, "slow"));
     assert!(far.asked.lock().unwrap().is_empty(), "it would be waited for twice");
@@ -99,7 +106,7 @@ async fn a_fault_ends_the_search_and_an_empty_stack_says_so() {
 #[tokio::test]
 async fn what_is_to_be_verified_goes_on_only_if_it_has_the_digest() {
     let (chunk, bytes) = Fake::default().chunk(LENGTH);
-    let whole = |bytes: Bytes| Piece { proof: Proof::Whole, ..Piece::new(0, bytes) };
+    let whole = |bytes: Bytes| Piece::new(0, bytes, Proof::Whole(Encoding::Plain));
     let mut wrong = bytes.to_vec();
     wrong[5] ^= 1;
     let first = shelf("first", vec![]);
@@ -295,6 +302,73 @@ async fn a_chunk_is_brought_whole_once_for_all_and_kept_by_the_node() {
     let (_, found) = client.chunks.fetch(&chunk, 0..4096, &whose()).await.unwrap();
     assert_eq!(found, bytes[..4096]);
     assert!(empty.0.lock().unwrap().is_empty());
+}
+
+/// A chunk of a repository: named by what lies there, which is packed, and at no OST.
+fn published(bytes: &[u8]) -> (ChunkRef, Bytes) {
+    let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), Default::default());
+    packer.write_all(bytes).unwrap();
+    let packed = Bytes::from(packer.finish().unwrap());
+    let digest = Digest::compute(Algorithm::Sha1, Encoding::Zlib, &packed);
+    let place = Place {
+        origin: Origin::Repository("sw.example.org".parse().unwrap()),
+        object: ObjectName::Key("data/x".to_owned()),
+        offset: 0,
+        length: None,
+        is_stale: false,
+        encoding: Some(Encoding::Zlib),
+    };
+    let chunk = ChunkRef {
+        chunk: ChunkId::Content(digest),
+        length: bytes.len() as u64,
+        skip: 0,
+        places: vec![place],
+        digest: None,
+        adler32: None,
+        checks: None,
+    };
+    (chunk, packed)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chunk_of_a_repository_is_packed_for_the_site_and_plain_for_the_node() {
+    let fake = Arc::new(Fake::default());
+    let (_, bytes) = fake.chunk(LENGTH);
+    let (chunk, packed) = published(&bytes);
+    let brings = |bytes: &Bytes| Piece::new(0, bytes.clone(), Proof::Whole(Encoding::Zlib));
+    let far = shelf("far", vec![brings(&packed)]);
+    let (node, site) = (Arc::new(Cache::default()), Arc::new(Site::default()));
+    let near = Near {
+        node: Some(node.clone()),
+        site: Some(site.clone()),
+        further: vec![far.clone()],
+        ..Near::default()
+    };
+    let client = fake.client(near.clone());
+    let (_, found) = client.chunks.fetch(&chunk, 10..20, &whose()).await.unwrap();
+    assert_eq!(found, bytes);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(node.holds(&chunk).await);
+    assert_eq!(site.0.lock().unwrap().values().collect::<Vec<_>>(), [&packed]);
+    // Another node has it from the site alone.
+    let far = shelf("far", vec![]);
+    let other = Near { node: None, further: vec![far.clone()], ..near.clone() };
+    let (_, found) = fake.client(other).chunks.fetch(&chunk, 10..20, &whose()).await.unwrap();
+    assert_eq!(found, bytes);
+    assert!(far.asked.lock().unwrap().is_empty());
+    // What is poisoned there, or comes so from afar, goes nowhere.
+    let mut wrong = packed.to_vec();
+    wrong[100] ^= 1;
+    let wrong = Bytes::from(wrong);
+    site.0.lock().unwrap().values_mut().for_each(|bytes| *bytes = wrong.clone());
+    let far = shelf("far", vec![brings(&wrong)]);
+    let near = Near { node: None, further: vec![far.clone()], ..near };
+    let fault = fake.client(near.clone()).chunks.fetch(&chunk, 10..20, &whose()).await.unwrap_err();
+    assert_eq!(fault.kind, ErrorKind::Gone);
+    *far.has.lock().unwrap() = vec![brings(&packed)];
+    let (_, found) = fake.client(near).chunks.fetch(&chunk, 10..20, &whose()).await.unwrap();
+    assert_eq!(found, bytes);
+    assert!(fake.lock().asked.is_empty(), "no OSS has it");
 }
 
 /// Who is taken back before his turn is told so, and asks nobody.

@@ -10,6 +10,11 @@ impl Server {
     pub fn keeps_room(&self) -> bool {
         self.features.load(Ordering::Relaxed) & Welcome::ROOM != 0
     }
+
+    /// Does it refuse every change?
+    pub fn is_frozen(&self) -> bool {
+        self.features.load(Ordering::Relaxed) & Welcome::FROZEN != 0
+    }
 }
 
 impl Servers {

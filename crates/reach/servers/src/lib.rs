@@ -6,10 +6,11 @@
 //!
 //! * [`greeting`]: how every connection begins, whoever makes it; [`deaf`]: for who hears nothing.
 //! * [`servers`]: the table of them; [`asking`]: requests and what is tried again; [`maps`]: newer
-//!   maps; [`proofs`]: users who prove themselves; [`delegations`]: a door's users; [`waits`]: how
-//!   long is waited for whom.
+//!   maps; [`proofs`]: users who prove themselves; [`delegations`]: a door's users; [`anywhere`]:
+//!   what any MDS may be asked; [`waits`]: how long is waited for whom.
 //! * [`server`]: one of them, with its [`ways`], whose [`turns`] it is, its [`pace`] and its
 //!   [`clock`]; [`abilities`]: what it can do.
+//! * [`answerer`]: who answers in this process, in place of a server.
 //! * [`sink`]: what servers say unasked, and who hears it ([`Hearer`]); [`records`]: what outlives
 //!   this process.
 //! * [`channels`]: for who needs one channel to each; [`by_key`]: one question at a time.
@@ -20,6 +21,8 @@
 //! every call ends after [`Parts::wait`], or when the absence that its server announced is over.
 
 mod abilities;
+mod answerer;
+mod anywhere;
 mod asking;
 pub mod by_key;
 mod channels;
@@ -39,6 +42,7 @@ pub mod turns;
 mod waits;
 mod ways;
 
+pub use answerer::{Answerer, Beside, Find};
 pub use channels::Channels;
 pub use deaf::Deaf;
 pub use delegations::{Delegations, SpokenFor, Wish};

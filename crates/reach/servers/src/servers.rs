@@ -118,12 +118,12 @@ impl Servers {
         }
     }
 
-    /// The MDS of an MDT, as the newest map has it.
+    /// The MDS of an MDT, or who answers in its place, as the newest map has it.
     pub fn mds(&self, mdt: MdtIndex) -> Result<Arc<Server>> {
         let believed = self.map.current();
         let none = || Error::local(ErrorKind::Stale, format!("{} in the map", mdt.label()));
-        let entry = believed.map.mdt(mdt).ok_or_else(none)?;
-        self.server(ServerKind::Mds, &entry.addresses, &believed.map)
+        let addresses = believed.map.answerer(mdt).ok_or_else(none)?;
+        self.server(ServerKind::Mds, &addresses, &believed.map)
     }
 
     /// The OSS of an OST, as the newest map has it.
@@ -137,7 +137,7 @@ impl Servers {
     /// An MDT that the server holds, as the newest map has it.
     pub fn mdt_of(&self, server: ServerNumber) -> Option<MdtIndex> {
         let believed = self.map.current();
-        let mut mdts = believed.map.mdts.iter().map(|entry| entry.mdt);
+        let mut mdts = believed.map.indexes();
         mdts.find(|&mdt| self.mds(mdt).is_ok_and(|holder| holder.number == server))
     }
 

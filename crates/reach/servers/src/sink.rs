@@ -28,6 +28,8 @@ pub trait Hearer: Send + Sync {
     fn renewed(&self, number: ServerNumber, sent: Instant);
     /// There is a newer map.
     fn map_changed(&self, before: &FederationMap, now: &FederationMap);
+    /// Has an MDS been out of reach for so long that nobody waits for it alone?
+    fn is_away(&self, number: ServerNumber) -> bool;
 }
 
 /// Hears one server.

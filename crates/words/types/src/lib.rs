@@ -14,6 +14,7 @@
 //! * [`layout`]: where a file's chunks shall go, as `setstripe` says it.
 //! * [`extent`]: where a file's bytes are: extents over immutable chunks, and the places of chunks.
 //! * [`checksum`]: the CRC32C of 4 KiB blocks that travels with every range.
+//! * [`civil`]: times as people see them.
 //! * [`patchwork`]: a range put together from copies that are damaged in different blocks.
 //! * [`locks`]: the arithmetic of advisory locks.
 //! * [`digest`]: digests, by which algorithm and of which bytes.
@@ -29,6 +30,7 @@ pub mod attributes;
 pub mod background;
 pub mod caller;
 pub mod checksum;
+mod civil;
 pub mod digest;
 pub mod door;
 pub mod error;

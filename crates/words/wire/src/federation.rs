@@ -2,7 +2,8 @@
 
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    Door, FlavorRule, MachineTrust, OstIndex, PoolName, SiteName, Strangers, Version,
+    Digest, Door, FlavorRule, MachineTrust, Name, OstIndex, PoolName, RepositoryName, SiteName,
+    Strangers, Version,
 };
 
 /// Fetches the newest map the server has.
@@ -115,6 +116,28 @@ pub enum MapEdit {
     /// What the site brings. Anybody may say it who has the secret, and no other right.
     #[n(91)]
     SiteJoin(#[n(0)] SiteJoin),
+    /// Mounts a repository in the root directory.
+    #[n(92)]
+    RepositoryAdd(#[n(0)] RepositoryAdd),
+    /// Takes it out again.
+    #[n(93)]
+    RepositoryRemove(#[n(0)] RepositoryName),
+}
+
+/// A repository as it is mounted.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct RepositoryAdd {
+    #[n(0)]
+    pub name: RepositoryName,
+    /// At least one, as the map has them.
+    #[n(1)]
+    pub sources: Vec<String>,
+    /// Of the frozen list that says what is in it.
+    #[n(2)]
+    pub list: Digest,
+    /// Its name in the root directory.
+    #[n(3)]
+    pub junction: Name,
 }
 
 /// A server of an invited site.

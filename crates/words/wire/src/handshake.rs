@@ -109,7 +109,7 @@ pub struct Welcome {
     #[n(6)]
     pub flavor: Flavor,
     /// Bits of optional abilities: [`Welcome::TREES`], [`Welcome::SLOWS_AT_LOSSES`],
-    /// [`Welcome::ROOM`].
+    /// [`Welcome::ROOM`], [`Welcome::FROZEN`].
     #[n(7)]
     pub features: u64,
     /// For people: `mds-uf (MDT0000)`.
@@ -135,6 +135,9 @@ impl Welcome {
     /// An OSS that grants room ([`crate::data::GrantRoom`]); an MDS that places files where their
     /// writer has some. Who lets closes wait for data servers needs neither.
     pub const ROOM: u64 = 4;
+    /// Nothing that it answers for ever changes: no write is to be begun in the hope that it will
+    /// be taken.
+    pub const FROZEN: u64 = 8;
 }
 
 /// The accepting end's disagreement.

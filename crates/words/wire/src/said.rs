@@ -44,6 +44,11 @@ impl fmt::Display for MapEdit {
             Self::DoorRemove(principal) => write!(f, "door remove {principal}"),
             Self::SiteInvite { site, .. } => write!(f, "site invite {site}"),
             Self::SiteJoin(join) => write!(f, "join at {}", join.addresses.join(", ")),
+            Self::RepositoryAdd(add) => {
+                let sources = add.sources.join(" ");
+                write!(f, "repo add {} {sources} at {}", add.name, add.junction)
+            }
+            Self::RepositoryRemove(name) => write!(f, "repo remove {name}"),
         }
     }
 }

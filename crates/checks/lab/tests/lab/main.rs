@@ -39,6 +39,7 @@ mod posix;
 mod quotas;
 mod readme;
 mod realms;
+mod repositories;
 mod room;
 mod spool;
 mod standing;

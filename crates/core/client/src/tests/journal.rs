@@ -4,6 +4,7 @@ use super::fake::{Fake, ROOT};
 use crate::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use tieline_servers::Credentials;
 use tieline_types::{ErrorKind, Gid, OstIndex, SessionId, SetTime, Time, Uid, Version};
 use tieline_wire::Op;
 
@@ -281,7 +282,7 @@ async fn whose_ticket_cannot_be_looked_for_is_not_denied() {
     let volume = mount(&fake);
     put(&volume, ROOT, "a", b"abc").await.unwrap();
     let tickets = Arc::new(Tickets(false.into()));
-    volume.set_credentials(tickets.clone());
+    volume.servers().set_credentials(tickets.clone());
     fake.lock().unproven = [7].into();
     let caller = Caller { proof: Some(7), ..Caller::root() };
     let at = At { parent: ROOT, name: &name("b") };
@@ -307,7 +308,7 @@ async fn a_ticket_that_is_over_takes_nobodys_work_away() {
         let settings = Settings { journal: true, wait, ..Settings::default() };
         let volume = fake.mount_with(settings);
         let tickets = Arc::new(Tickets(false.into()));
-        volume.set_credentials(tickets.clone());
+        volume.servers().set_credentials(tickets.clone());
         let directory = mkdir(&volume, ROOT, "d").await.unwrap();
         fake.lock().unproven = [7, 8].into();
         for (proof, text) in [(8, "a"), (7, "b"), (8, "c")] {
@@ -335,7 +336,7 @@ async fn a_ticket_that_is_over_takes_nobodys_work_away() {
 async fn who_is_no_identity_any_more_takes_nobodys_work_away() {
     let fake = Fake::new();
     let volume = fake.mount_with(Settings { journal: true, ..Settings::default() });
-    volume.set_credentials(Arc::new(Tickets(true.into())));
+    volume.servers().set_credentials(Arc::new(Tickets(true.into())));
     let directory = mkdir(&volume, ROOT, "d").await.unwrap();
     fake.lock().strangers = [7].into();
     for (proof, text) in [(8, "a"), (7, "b"), (8, "c"), (9, "e"), (8, "f")] {

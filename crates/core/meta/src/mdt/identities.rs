@@ -1,8 +1,9 @@
 //! The table of identities in the store: read, and changed.
 
 use crate::error::Result;
-use crate::identities::{IdentityTable, read};
+use crate::identities::{read, write};
 use crate::mdt::Mdt;
+use tieline_identities::IdentityTable;
 use tieline_kv::Transaction;
 use tieline_wire::Failure;
 use tieline_wire::identity::IdentityEdit;
@@ -25,7 +26,7 @@ impl Mdt {
             if new == old {
                 return Ok(new);
             }
-            new.write(&old, &mut *transaction);
+            write(&new, &old, &mut *transaction);
             let committed = match transaction.commit().await.map_err(crate::Error::from) {
                 Err(error) if error.is_conflict() => continue,
                 other => other.map_err(failed)?,

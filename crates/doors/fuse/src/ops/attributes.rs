@@ -7,11 +7,11 @@ use crate::answer::Answer;
 use crate::call::Call;
 use crate::kernel::Forget;
 use crate::nodes::Told;
-use crate::people::learned;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_client::{AttributeChange, HandleId, Known};
+use tieline_people::learned;
 use tieline_types::{Gid, Mode, SetTime, Time, Uid};
 
 /// How long an answer waits for the file's last byte.

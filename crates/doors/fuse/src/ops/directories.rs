@@ -10,7 +10,6 @@ use crate::abi::outgoing::{self, Dirent, NodeNumber, Writer};
 use crate::answer::{Answer, Body, Trust, Undo};
 use crate::call::Call;
 use crate::nodes::Nodes;
-use crate::people;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +55,7 @@ pub async fn readdir(call: &Call) -> Outcome {
     let handle = HandleId(arguments.handle);
     for mut listed in call.fs().read_directory(handle, from, limit, is_plus).await? {
         if let Some(known) = &mut listed.known {
-            people::show(call.session.people.as_deref(), &mut known.attributes);
+            tieline_people::show(call.session.people.as_deref(), &mut known.attributes);
         }
         if !page.add(nodes, listed) {
             break;

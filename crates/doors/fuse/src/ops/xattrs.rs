@@ -9,11 +9,11 @@ use crate::abi::incoming::{GetxattrIn, SetxattrIn};
 use crate::abi::opcode::Opcode;
 use crate::abi::outgoing;
 use crate::answer::Answer;
-use crate::call::Call;
+use crate::call::{Call, WHO};
 use crate::denials::NAME;
 use crate::errno::Refusal;
-use crate::people::{WHO, learned};
 use rustix::io::Errno;
+use tieline_people::learned;
 use tieline_types::{Gid, Uid, XattrName};
 use tieline_wire::meta::XattrMode;
 

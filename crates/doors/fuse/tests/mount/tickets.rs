@@ -4,7 +4,7 @@ use super::*;
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
-use tieline_fuse::{Asking, People, Unknown};
+use tieline_people::{Asking, People, Unknown};
 use tieline_types::{Caller, Gid, Uid};
 
 /// Everybody has a ticket, or nobody any more.

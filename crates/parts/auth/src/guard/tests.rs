@@ -38,6 +38,7 @@ fn cell(rules: &[&str]) -> MapCell {
             doors: None,
         }),
         invitations: None,
+        repositories: None,
     };
     let signer = MapSigner::new([7; 32]);
     MapCell::new(signer.verifier(), signer.sign(&map)).unwrap()

@@ -281,8 +281,9 @@ fn header(known: &Known) -> Vec<u8> {
         }
         ChunkId::Content(digest) => {
             let (mut id, mut value) = ([0; 18], [0; 32]);
-            id[..2].copy_from_slice(&[digest.algorithm().number(), digest.covers().number()]);
-            value[..digest.as_bytes().len()].copy_from_slice(digest.as_bytes());
+            let which = [digest.algorithm().number(), digest.covers().number()];
+            id.iter_mut().zip(which).for_each(|(byte, of)| *byte = of);
+            value.iter_mut().zip(digest.as_bytes()).for_each(|(byte, of)| *byte = *of);
             (VERSION_CONTENT, id, Some(value))
         }
     };

@@ -407,6 +407,7 @@ fn cell(flavor: Flavor, version: u64) -> (MapCell, tieline_format::map::SignedMa
             doors: None,
         }),
         invitations: None,
+        repositories: None,
     };
     let signer = MapSigner::new([7; 32]);
     let signed = signer.sign(&map);

@@ -23,8 +23,9 @@ use std::time::Duration;
 use tieline_auth::gss::Witnessed;
 use tieline_auth::{Guard, Trouble};
 use tieline_format::mdt::{Delegated, DelegatedBy};
+use tieline_identities::Resolved;
 use tieline_meta::Delegation;
-use tieline_meta::identities::Resolved;
+
 use tieline_net::CallContext;
 use tieline_types::{Caller, Door, ErrorKind, Gid, IdentityKind, Scope, Vouched};
 use tieline_wire::Failure;

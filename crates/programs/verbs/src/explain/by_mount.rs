@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use tieline_base::location::Location;
-use tieline_mount::people::Served;
+use tieline_people::Served;
 use tieline_types::{Caller, Gid, Mode, Uid};
 
 /// As long as an attribute can be.

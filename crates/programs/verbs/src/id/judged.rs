@@ -3,7 +3,7 @@
 //! Mappings and roles are for administrators to see. Others see names: a mapping may make somebody
 //! of whoever has none, and somebody else of who has one. What cannot be seen is not denied.
 
-use tieline_meta::identities::{IdentityTable, Resolved, Unknown};
+use tieline_identities::{IdentityTable, Resolved, Unknown};
 
 /// Who a principal is, or a sentence that says why not.
 pub fn judged(table: &IdentityTable, principal: &str, realm: &str) -> Result<Resolved, String> {

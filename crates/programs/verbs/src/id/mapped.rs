@@ -5,7 +5,7 @@
 
 use super::Rules;
 use anyhow::ensure;
-use tieline_meta::identities::IdentityTable;
+use tieline_identities::IdentityTable;
 use tieline_types::IdentityKind;
 use tieline_wire::identity::{IdentityEdit, NewMapping};
 

@@ -6,7 +6,7 @@ use anyhow::Context;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::Path;
-use tieline_meta::identities::IdentityTable;
+use tieline_identities::IdentityTable;
 use tieline_types::identity::NOBODY;
 use tieline_types::{IdentityKind, IdentityName};
 use tieline_wire::identity::{IdentityEdit, NewIdentity, NewMapping};

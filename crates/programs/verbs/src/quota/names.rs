@@ -7,8 +7,8 @@ use crate::shell::Shell;
 use std::process::Command;
 use std::time::Duration;
 use tieline_base::report::Usage;
-use tieline_meta::identities::IdentityTable;
-use tieline_mount::idmap::table_of;
+use tieline_identities::IdentityTable;
+use tieline_people::judges::{table_of, taken_for};
 use tieline_types::quota::{Payer, PayerKind};
 use tieline_types::{Caller, IdentityKind, MdtIndex};
 use tokio::time::timeout;
@@ -26,7 +26,7 @@ pub struct Names {
 impl Names {
     pub async fn of(shell: &Shell) -> Self {
         // Numbers do without: a file system whose root is out of reach is asked by them.
-        let asked = timeout(PATIENCE, table_of(&shell.volume, None)).await;
+        let asked = timeout(PATIENCE, table_of(shell.volume.servers(), None)).await;
         let told = asked.ok().and_then(Result::ok).flatten();
         let has_none = told.as_ref().is_some_and(IdentityTable::is_empty);
         let is_local = has_none || shell.map.current().map.security.is_none();
@@ -73,7 +73,7 @@ impl Names {
 pub async fn own(shell: &Shell) -> Caller {
     let mdts: Vec<MdtIndex> = shell.map.current().map.mdts.iter().map(|known| known.mdt).collect();
     for mdt in mdts {
-        let asked = shell.volume.taken_for(mdt, &shell.caller);
+        let asked = taken_for(shell.volume.servers(), mdt, &shell.caller);
         if let Ok(Ok(told)) = timeout(PATIENCE, asked).await {
             return told.caller;
         }

@@ -122,6 +122,7 @@ fn map() -> FederationMap {
         pools: vec![],
         security: None,
         invitations: None,
+        repositories: None,
     }
 }
 
@@ -162,6 +163,10 @@ impl Hearer for Nobody {
     fn renewed(&self, _: ServerNumber, _: Instant) {}
 
     fn map_changed(&self, _: &FederationMap, _: &FederationMap) {}
+
+    fn is_away(&self, _: ServerNumber) -> bool {
+        false
+    }
 }
 
 struct FakeDialer(Arc<Fake>);

@@ -2,10 +2,11 @@
 
 use crate::Record;
 use minicbor::{Decode, Encode};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use tieline_types::{
-    Door, FileId, FlavorRules, FsName, GrantedId, MachineTrust, MdtIndex, Name, OstIndex, OstPlace,
-    PoolName, SiteName, Strangers, Version,
+    Digest, Door, FileId, FlavorRules, FsName, GrantedId, MachineTrust, MdtIndex, Name, OstIndex,
+    OstPlace, PoolName, RepositoryName, SiteName, Strangers, Version,
 };
 
 /// Who serves what.
@@ -31,6 +32,9 @@ pub struct FederationMap {
     /// Sites that may join; none is the same as an empty list.
     #[n(7)]
     pub invitations: Option<Vec<Invitation>>,
+    /// Trees that no MDS serves; none is the same as an empty list.
+    #[n(8)]
+    pub repositories: Option<Vec<Repository>>,
 }
 
 impl Record for FederationMap {
@@ -48,6 +52,41 @@ pub struct Mdt {
     /// `HOST:PORT`, in order of preference.
     #[n(2)]
     pub addresses: Vec<String>,
+}
+
+/// A tree that is published as files on servers that are not ours: clients read its names and
+/// bytes from there, check them, and are told nothing by anybody.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Repository {
+    #[n(0)]
+    pub name: RepositoryName,
+    /// What the ids of its files carry, as if it were an MDT; no MDT has it.
+    #[n(1)]
+    pub mdt: MdtIndex,
+    /// Where its files are: `http://HOST[:PORT]/path`, `https://…` or `file:///path`, the first
+    /// ones preferred.
+    #[n(2)]
+    pub sources: Vec<String>,
+    #[n(3)]
+    pub catalog: Catalog,
+}
+
+/// What says which tree of a repository is the right one.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub enum Catalog {
+    /// A list of this digest, which never changes.
+    #[n(1)]
+    Frozen(#[n(0)] Digest),
+}
+
+impl Repository {
+    /// What addresses of repositories begin with, where those of servers have a host.
+    pub const SCHEME: &'static str = "repository:";
+
+    /// Where it is asked for, in place of the addresses of an MDS.
+    pub fn address(&self) -> String {
+        format!("{}{}", Self::SCHEME, self.name)
+    }
 }
 
 /// Where an MDT is mounted in another.
@@ -177,6 +216,29 @@ impl Record for SignedMap {
 impl FederationMap {
     pub fn mdt(&self, index: MdtIndex) -> Option<&Mdt> {
         self.mdts.iter().find(|mdt| mdt.mdt == index)
+    }
+
+    pub fn repositories(&self) -> impl Iterator<Item = &Repository> {
+        self.repositories.iter().flatten()
+    }
+
+    /// The repository that is asked for at an address.
+    pub fn repository_at(&self, address: &str) -> Option<&Repository> {
+        let name = address.strip_prefix(Repository::SCHEME)?;
+        self.repositories().find(|repository| repository.name.as_str() == name)
+    }
+
+    /// Where "which chunks?" is asked of the files with this index: at an MDS, or a repository.
+    pub fn answerer(&self, index: MdtIndex) -> Option<Cow<'_, [String]>> {
+        let of_mds = self.mdt(index).map(|mdt| Cow::Borrowed(&mdt.addresses[..]));
+        let repository = || self.repositories().find(|repository| repository.mdt == index);
+        of_mds.or_else(|| Some(Cow::Owned(vec![repository()?.address()])))
+    }
+
+    /// The indexes that file ids of this federation may carry.
+    pub fn indexes(&self) -> impl Iterator<Item = MdtIndex> {
+        let repositories = self.repositories().map(|repository| repository.mdt);
+        self.mdts.iter().map(|mdt| mdt.mdt).chain(repositories)
     }
 
     pub fn ost(&self, index: OstIndex) -> Option<&Ost> {

@@ -202,6 +202,15 @@ pub fn records() -> Vec<Sample> {
     samples.push(record("-named", mdt::MappedTo::Named("uf-*".into())));
     samples.push(record("-nobody", mdt::MappedTo::Nobody));
     let map = federation_map();
+    let repository = map::Repository {
+        name: "sw.example.org".parse().unwrap(),
+        mdt: MdtIndex(2),
+        sources: vec!["https://stratum1.uf.example/sw".into(), "file:///srv/sw".into()],
+        catalog: map::Catalog::Frozen(Digest::blake3([0xd1; 32])),
+    };
+    let with_repository =
+        FederationMap { repositories: Some(vec![repository]), ..federation_map() };
+    samples.push(record("-repository", with_repository));
     let signed = SignedMap { map: map.to_bytes(), signature: [0x5e; 64] };
     let security = Security {
         realm: "EXTENCI.ORG".into(),
@@ -379,6 +388,7 @@ fn federation_map() -> FederationMap {
         pools: vec![Pool { name: "fast".parse().unwrap(), osts: vec![OstIndex(3)] }],
         security: None,
         invitations: None,
+        repositories: None,
     }
 }
 

@@ -264,9 +264,17 @@ fn file_calls(op: Op) -> Vec<Sample> {
     let id = file();
     match op {
         Op::GetExtents => {
-            let reply =
-                meta::GetExtentsReply { page: page(), attributes: attributes(), lease: lease() };
-            pair(meta::GetExtents { id, offset: 1 << 30, limit: 1024 }, reply)
+            let reply = |page| {
+                let (attributes, lease) = (attributes(), lease());
+                meta::GetExtentsReply { page, attributes, lease }
+            };
+            let call = meta::GetExtents { id, offset: 1 << 30, limit: 1024 };
+            let published = ExtentPage { extents: published(), covered: 70_000_000 };
+            let mut samples = pair(call.clone(), reply(page()));
+            let mut of_repository = pair(call, reply(published)).pop().unwrap();
+            of_repository.name.push_str("-published");
+            samples.push(of_repository);
+            samples
         }
         Op::Commit => {
             let call = meta::Commit {
@@ -480,6 +488,15 @@ fn map_calls(op: Op) -> Vec<Sample> {
         principal: Some("host/tieline.fnal.example@FNAL.GOV".into()),
     };
     samples.push(request("-site-join", edit(MapEdit::SiteJoin(join))));
+    let name: tieline_types::RepositoryName = "sw.example.org".parse().unwrap();
+    let add = federation::RepositoryAdd {
+        name: name.clone(),
+        sources: vec!["https://stratum1.uf.example/sw".into(), "file:///srv/sw".into()],
+        list: Digest::blake3([0xd1; 32]),
+        junction: "sw".parse().unwrap(),
+    };
+    samples.push(request("-repository-add", edit(MapEdit::RepositoryAdd(add))));
+    samples.push(request("-repository-remove", edit(MapEdit::RepositoryRemove(name))));
     samples.push(request("-strangers-set", edit(MapEdit::StrangersSet(Strangers::Squash))));
     samples
 }
@@ -695,6 +712,32 @@ fn page() -> ExtentPage {
 
 fn external() -> ObjectName {
     ObjectName::External { path: "store/run7.root".into(), size: 1 << 33, mtime_ns: -1 }
+}
+
+/// What a repository has: by content, packed, and in a place of unknown length.
+fn published() -> Vec<Extent> {
+    let sha1 = Digest::new(Algorithm::Sha1, Encoding::Zlib, &[0xa9; 20]).unwrap();
+    let origin = Origin::Repository("sw.example.org".parse().unwrap());
+    let place = Place {
+        origin,
+        object: ObjectName::Key("data/a9/a9a9".into()),
+        offset: 0,
+        length: None,
+        is_stale: false,
+        encoding: Some(Encoding::Zlib),
+    };
+    let (origin, object) = (Origin::Cache("fnal".parse().unwrap()), ObjectName::Key("p1".into()));
+    let packed = Place { origin, object, offset: 8192, length: Some(100), ..place.clone() };
+    let chunk = ChunkRef {
+        chunk: ChunkId::Content(sha1),
+        length: 4 << 20,
+        skip: 100,
+        places: vec![place, packed],
+        digest: None,
+        adler32: None,
+        checks: None,
+    };
+    vec![Extent { offset: 4096, length: 1 << 20, content: Content::Chunk(chunk) }]
 }
 
 /// One of each content.

@@ -10,9 +10,8 @@ use std::time::Duration;
 use tieline_base::contact::Contact;
 use tieline_base::dialing::real_world;
 use tieline_base::proving::Proving;
-use tieline_client::{
-    Access, At, Delegations, FileSystem, NewFile, Parts, Settings, SpokenFor, Volume, Wish,
-};
+use tieline_client::{Access, At, FileSystem, NewFile, Parts, Settings, Volume};
+use tieline_servers::{Delegations, SpokenFor, Wish};
 use tieline_types::{Caller, ErrorKind, FileId, Mode, Scope};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -49,7 +48,7 @@ impl Door {
         let (root, near) = (FileId(1), Default::default());
         let parts = Parts { world, dialer, map, root, rule, near, spool: None };
         let volume = Volume::new(parts, Settings { wait: PATIENCE, ..Settings::default() });
-        volume.set_credentials(delegations.clone());
+        volume.servers().set_credentials(delegations.clone());
         Ok(Self { volume, delegations })
     }
 
@@ -60,7 +59,7 @@ impl Door {
         (scope, life): (Option<Scope>, Option<Duration>),
     ) -> Result<SpokenFor> {
         let wish = Wish { evidence: doors.ticket(user)?, scope, life };
-        Ok(self.volume.speak(&self.delegations, wish).await?)
+        Ok(self.delegations.speak(self.volume.servers(), wish).await?)
     }
 
     async fn find(&self, caller: &Caller, parent: FileId, name: &str) -> Result<FileId> {

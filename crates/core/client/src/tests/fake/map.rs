@@ -22,6 +22,7 @@ pub fn map(version: u64, mds: &str) -> FederationMap {
         pools: vec![],
         security: None,
         invitations: None,
+        repositories: None,
     }
 }
 

@@ -27,6 +27,7 @@ fn map() -> FederationMap {
         pools: vec![],
         security: None,
         invitations: None,
+        repositories: None,
     }
 }
 
