@@ -202,6 +202,7 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
     restarted(&doors).await.context("after a restart")?;
     vouched(&doors).await.context("a door's word")?;
     super::honest_door::works(&doors).await.context("an honest door")?;
+    of_a_machine(&doors).await.context("a machine that is a door")?;
     removed(&doors).await.context("a door that is none any more")
 }
 
@@ -531,6 +532,30 @@ async fn vouched(doors: &Doors<'_, '_>) -> Result<()> {
     // Taken back, it is over at once.
     doors.add("door", &[])?;
     refused("taken back", line.ask(&of_proof(1060), GetAttributes { id: FileId(1) }).await)?;
+    Ok(())
+}
+
+/// What is believed of a machine is nothing to a door that goes by its name.
+async fn of_a_machine(doors: &Doors<'_, '_>) -> Result<()> {
+    let scene = doors.scene;
+    let machine = named("host", "trusted");
+    let kdc = ScratchKdc::again(&scene.kdc(), REALM, 0);
+    let keytab = kdc.keytab("trusted.keytab", std::slice::from_ref(&machine))?;
+    let cache = Some(format!("FILE:{}", scene.federation.local("trusted").display()));
+    let keys = Keys { keytab: Some(keytab), cache, principal: Some(machine.clone()) };
+    let mount = scene.federation.mount().to_string_lossy().into_owned();
+    scene.federation.tieline(&["id", "--fs", &mount, "machine", &machine, "all"])?;
+    let line = scene.dial(&scene.mds, &Guise::of(&keys, 77));
+    line.ask(&user(ANN), reading(doors.hers)).await.context("as a machine")?;
+    doors.verb(&["add", &machine, "--tickets-for", &named("HTTP", "door")])?;
+    for caller in [Caller::root(), user(ANN), of_proof(Caller::MACHINE_ROOT)] {
+        refused("as a door", line.ask(&caller, reading(doors.hers)).await)?;
+    }
+    show(&line, HER, doors.ticket("ann")?, (None, None)).await?;
+    line.ask(&of_proof(HER), reading(doors.hers)).await.context("for her")?;
+    doors.verb(&["remove", &machine])?;
+    let why = refused("for her no more", line.ask(&of_proof(HER), reading(doors.hers)).await)?;
+    ensure!(why.contains("show it again"), "{why}");
     Ok(())
 }
 
