@@ -38,6 +38,15 @@ pub enum Error {
     NotOwner { id: FileId, uid: u32, wish: &'static str },
     #[error("only root may {wish}, not uid {uid}")]
     NotRoot { uid: u32, wish: &'static str },
+    #[error("the scope of this delegation ({scope}) does not hold {what}")]
+    OutOfScope { scope: String, what: String },
+    #[error("{op} is not for who acts for another")]
+    NotDelegated { op: &'static str },
+    #[error(
+        "a scope cannot be kept in {mdt}: it is mounted below a directory of another MDT, and only \
+         root directories stay where they are", mdt = .mdt.label()
+    )]
+    Unmounted { mdt: MdtIndex },
     #[error("file {id} does not exist any more")]
     Stale { id: FileId },
     #[error("no deleted file {id} is kept there")]
@@ -179,7 +188,7 @@ impl Error {
             Self::IsDirectory { .. } => ErrorKind::IsDirectory,
             Self::IsSymlink { .. } => ErrorKind::SymlinkLoop,
             Self::NotEmpty { .. } => ErrorKind::NotEmpty,
-            Self::Denied { .. } => ErrorKind::PermissionDenied,
+            Self::Denied { .. } | Self::OutOfScope { .. } => ErrorKind::PermissionDenied,
             Self::NotOwner { .. } | Self::NotRoot { .. } => ErrorKind::NotPermitted,
             Self::Stale { .. } => ErrorKind::Stale,
             Self::OtherMdt { .. } => ErrorKind::WrongServer,
@@ -218,7 +227,9 @@ impl Error {
             Self::SessionLost { .. } => ErrorKind::SessionLost,
             Self::AnswersFull { .. } | Self::LossUntold { .. } => ErrorKind::Overloaded,
             Self::Contended { .. } => ErrorKind::Conflict,
-            Self::NotServed { .. } => ErrorKind::NotSupported,
+            Self::NotServed { .. } | Self::NotDelegated { .. } | Self::Unmounted { .. } => {
+                ErrorKind::NotSupported
+            }
             Self::Ost { .. } => ErrorKind::Unreachable,
             Self::Ended { .. } | Self::Record { .. } | Self::Missing { .. } => {
                 ErrorKind::StorageFault

@@ -1,13 +1,15 @@
 //! Changes of the federation map, as pure functions with Lustre's meanings.
 
 use std::collections::BTreeSet;
+use tieline_auth::principal_at;
 use tieline_format::map::{
     Catalog, FederationMap, Invitation, Junction, Machine, Mdt, Ost, Pool, Repository, Security,
     Service,
 };
+use tieline_types::door::DoorError;
 use tieline_types::{
-    ErrorKind, FileId, MachineTrust, MdtIndex, Name, OstIndex, PoolName, RepositoryName, SiteName,
-    Version,
+    Door, ErrorKind, FileId, MachineTrust, MdtIndex, Name, OstIndex, PoolName, RepositoryName,
+    SiteName, Version,
 };
 use tieline_wire::federation::{MapEdit, RepositoryAdd, SiteJoin};
 
@@ -16,6 +18,7 @@ const INVITATIONS_MAX: usize = 64;
 /// OSTs that one server may bring.
 const OSTS_PER_SERVER_MAX: u16 = 64;
 const ADDRESSES_MAX: usize = 16;
+const DOORS_MAX: usize = 256;
 const ADDRESS_BYTES_MAX: usize = 255;
 
 /// Why the map was not changed.
@@ -39,6 +42,14 @@ pub enum EditError {
     NoRule(String),
     #[error("`{0}` is no machine's principal: host/NAME@REALM or tieline_role/NAME@REALM is")]
     NoMachine(String),
+    #[error(transparent)]
+    Door(#[from] DoorError),
+    #[error("{0} is a server of the federation: a door has a principal and services of its own")]
+    ServerNoDoor(String),
+    #[error("{0} is no door: `tieline door list` shows who is")]
+    NoDoor(String),
+    #[error("the map names {DOORS_MAX} doors, which is the most")]
+    DoorsFull,
     #[error("no OST was named")]
     NothingNamed,
     #[error("{INVITATIONS_MAX} invitations are open: wait until some are used or over")]
@@ -77,6 +88,9 @@ impl EditError {
                 ErrorKind::NotFound
             }
             Self::PoolNotEmpty { .. } => ErrorKind::NotEmpty,
+            Self::NoDoor(_) => ErrorKind::NotFound,
+            Self::Door(_) | Self::ServerNoDoor(_) => ErrorKind::InvalidArgument,
+            Self::DoorsFull => ErrorKind::NoSpace,
             Self::NoRealm => ErrorKind::NotSupported,
             Self::NothingNamed | Self::NoMachine(_) => ErrorKind::InvalidArgument,
             Self::NothingBrought | Self::NoAddress => ErrorKind::InvalidArgument,
@@ -107,6 +121,8 @@ pub fn apply(map: &FederationMap, edit: &MapEdit, now_ms: u64) -> Result<Federat
         }
         MapEdit::MachineSet { principal, trust } => set_machine(&mut map, principal, *trust)?,
         MapEdit::StrangersSet(rule) => security(&mut map)?.strangers = Some(*rule),
+        MapEdit::DoorSet(door) => set_door(&mut map, door)?,
+        MapEdit::DoorRemove(principal) => remove_door(&mut map, principal)?,
         MapEdit::SiteInvite { site, digest, until_ms } => {
             let invitation =
                 Invitation { site: site.clone(), digest: *digest, until_ms: *until_ms };
@@ -191,6 +207,37 @@ fn set_machine(
     machines.retain(|machine| machine.principal != principal);
     machines.extend(trust.map(|trust| Machine { principal: principal.to_owned(), trust }));
     machines.sort_by(|a, b| a.principal.cmp(&b.principal));
+    Ok(())
+}
+
+/// A door is nothing else, and hears tickets for nothing else.
+fn set_door(map: &mut FederationMap, door: &Door) -> Result<(), EditError> {
+    door.check()?;
+    let addresses = map.mdts.iter().flat_map(|mdt| &mdt.addresses);
+    let addresses = addresses.chain(map.osts.iter().flat_map(|ost| &ost.addresses));
+    let servers: BTreeSet<String> =
+        addresses.filter_map(|address| principal_at(map, address)).collect();
+    let mut names = door.services.iter().chain([&door.principal]);
+    if let Some(server) = names.find(|name| servers.contains(*name)) {
+        return Err(EditError::ServerNoDoor(server.clone()));
+    }
+    let doors = security(map)?.doors.get_or_insert_default();
+    doors.retain(|known| known.principal != door.principal);
+    if doors.len() >= DOORS_MAX {
+        return Err(EditError::DoorsFull);
+    }
+    doors.push(door.clone());
+    doors.sort_by(|a, b| a.principal.cmp(&b.principal));
+    Ok(())
+}
+
+fn remove_door(map: &mut FederationMap, principal: &str) -> Result<(), EditError> {
+    let doors = security(map)?.doors.get_or_insert_default();
+    let before = doors.len();
+    doors.retain(|known| known.principal != principal);
+    if doors.len() == before {
+        return Err(EditError::NoDoor(principal.to_owned()));
+    }
     Ok(())
 }
 
@@ -460,6 +507,44 @@ mod tests {
         assert!(on.ost(OstIndex(1)).unwrap().is_active);
         let unknown = apply(&on, &MapEdit::OstActivate(OstIndex(5)));
         assert_eq!(unknown, Err(EditError::NoOst(OstIndex(5))));
+    }
+
+    #[test]
+    fn a_door_is_nothing_else() {
+        let door = |principal: &str, services: &[&str]| Door {
+            principal: principal.to_owned(),
+            services: services.iter().map(|&service| service.to_owned()).collect(),
+            vouches_for: vec![],
+            scope: None,
+            seconds_max: None,
+        };
+        let set = |map: &FederationMap, door: &Door| apply(map, &MapEdit::DoorSet(door.clone()));
+        let good = door("tieline_door/a@R", &["HTTP/a@R"]);
+        assert_eq!(set(&map(), &good), Err(EditError::NoRealm));
+        let security = Security {
+            realm: "R".to_owned(),
+            flavors: Default::default(),
+            services: vec![Service { address: "o:1".into(), principal: "afs/o@R".into() }],
+            machines: None,
+            strangers: None,
+            doors: None,
+        };
+        let mut proven = FederationMap { security: Some(security), ..map() };
+        proven.osts[0].addresses = vec!["o:1".to_owned()];
+        let with = set(&proven, &good).unwrap();
+        let known = |map: &FederationMap| map.security.as_ref().unwrap().doors.clone().unwrap();
+        assert_eq!(known(&with), std::slice::from_ref(&good));
+        let shorter = Door { seconds_max: Some(60), ..good.clone() };
+        assert_eq!(known(&set(&with, &shorter).unwrap()), [shorter]);
+        for servers in [door("afs/o@R", &[]), door("d/a@R", &["afs/o@R"])] {
+            assert!(matches!(set(&with, &servers), Err(EditError::ServerNoDoor(_))));
+        }
+        let host = door("d/a@R", &["host/a@R"]);
+        assert!(matches!(set(&with, &host), Err(EditError::Door(_))));
+        let remove = MapEdit::DoorRemove(good.principal.clone());
+        let without = apply(&with, &remove).unwrap();
+        assert!(known(&without).is_empty());
+        assert_eq!(apply(&without, &remove), Err(EditError::NoDoor(good.principal)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A whole MDT in memory for tests: two sites with four OSTs, clients that answer recalls as told.
 
-use crate::{Asker, CopyMender, LimitsKeeper, Mdt, Parts, Recaller, Settings};
+use crate::{Asker, CopyMender, Delegation, LimitsKeeper, Mdt, Parts, Recaller, Settings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -248,6 +248,7 @@ fn proven_map() -> FederationMap {
         services: vec![],
         machines: None,
         strangers: None,
+        doors: None,
     };
     FederationMap { security: Some(security), ..map() }
 }
@@ -402,6 +403,8 @@ pub struct Client {
     pub is_resumed: bool,
     pub lost_locks: Vec<LostLock>,
     pub caller: Caller,
+    pub delegation: Option<Arc<Delegation>>,
+    pub of_items: Vec<Option<Arc<Delegation>>>,
     pub next: Arc<AtomicU64>,
     pub confirmed: u64,
 }
@@ -420,6 +423,8 @@ impl Client {
             is_resumed: opened.is_resumed,
             lost_locks: opened.lost_locks,
             caller: Caller::root(),
+            delegation: None,
+            of_items: vec![],
             next: Arc::new(AtomicU64::new(1)),
             confirmed: 1,
         }
@@ -432,6 +437,11 @@ impl Client {
     /// The same session on behalf of another caller.
     pub fn by(&self, caller: &Caller) -> Self {
         Self { caller: caller.clone(), ..self.clone() }
+    }
+
+    /// The same session on behalf of somebody for whom a door speaks.
+    pub fn through(&self, caller: &Caller, delegation: Delegation) -> Self {
+        Self { delegation: Some(Arc::new(delegation)), ..self.by(caller) }
     }
 
     /// The same session, which has seen all answers below a number.
@@ -462,6 +472,8 @@ impl Client {
             session: self.session,
             number: RequestNumber(number),
             caller: self.caller.clone(),
+            delegation: self.delegation.clone(),
+            of_items: self.of_items.clone(),
             answered_below: RequestNumber(self.confirmed),
         };
         self.mdt.call(&asker, &request).await

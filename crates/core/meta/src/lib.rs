@@ -11,6 +11,7 @@
 //! * `ops/`: one namespace operation per file, each a function over a `view::View` of a
 //!   transaction.
 //! * `names`, `permission`: what operations on names do alike, and who may do what.
+//! * `delegation`, `made`: who acts for another, and what of the tree he may touch.
 //! * `chunks`: the records of extents in the store (their arithmetic: `tieline_ranges::stored`).
 //! * `mirrors`: noting copies of chunks that are missing.
 //! * `background`: changes that no client asked for.
@@ -44,6 +45,7 @@
 
 mod background;
 mod chunks;
+mod delegation;
 mod error;
 pub mod federation;
 mod grace;
@@ -51,6 +53,7 @@ mod holders;
 mod identities;
 mod leases;
 mod locks;
+mod made;
 mod mdt;
 mod mirrors;
 mod names;
@@ -66,6 +69,7 @@ mod settings;
 mod view;
 mod writers;
 
+pub use delegation::Delegation;
 pub use error::Error;
 pub use mdt::{Mdt, check_store};
 pub use room::StoreRoom;
@@ -146,6 +150,10 @@ pub struct Asker {
     pub session: SessionId,
     pub number: RequestNumber,
     pub caller: Caller,
+    /// The caller is spoken for by a door.
+    pub delegation: Option<Arc<Delegation>>,
+    /// Of a batch: those of its items' callers.
+    pub of_items: Vec<Option<Arc<Delegation>>>,
     /// Stored answers below this number are not needed any more.
     pub answered_below: RequestNumber,
 }

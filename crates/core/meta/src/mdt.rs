@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::leases::LeaseTable;
 use crate::locks::LockTable;
+use crate::made::MadeTable;
 use crate::opens::OpenTable;
 use crate::placement::{Placement, wall_time};
 use crate::quotas::{Following, Home, Quotas, Table, count};
@@ -19,7 +20,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tieline_auth::capability::Issuer;
 use tieline_format::map::FederationMap;
-use tieline_format::mdt::{FEATURE_USAGE, Inode, Shown, Superblock, key};
+use tieline_format::mdt::{Delegated, FEATURE_USAGE, Inode, Shown, Superblock, key};
 use tieline_format::{Record, RecordError};
 use tieline_kv::Transaction;
 use tieline_ledger::Identity;
@@ -32,6 +33,7 @@ use tieline_wire::ledger::{DumpMdt, DumpMdtReply};
 use tieline_world::World;
 
 mod capabilities;
+mod delegations;
 mod identities;
 mod junctions;
 mod mirrors;
@@ -54,6 +56,7 @@ pub struct Mdt {
     pub(crate) sessions: SessionTable,
     pub(crate) opens: OpenTable,
     pub(crate) writers: WriterTable,
+    pub(crate) made: MadeTable,
     pub(crate) serials: Serials,
     pub(crate) placement: Placement,
     pub(crate) quotas: Arc<Quotas>,
@@ -144,6 +147,7 @@ impl Mdt {
             sessions,
             opens: OpenTable::default(),
             writers: WriterTable::default(),
+            made: MadeTable::default(),
             serials: Serials::new(store, Counter::File),
             placement: Placement::new(parts.world.clone()),
             quotas: Arc::new(quotas),
@@ -229,8 +233,27 @@ impl Mdt {
     /// ever), so that his requests are known after a restart too.
     pub async fn note_shown(
         &self,
-        (session, number): (SessionId, u64),
+        number: (SessionId, u64),
         principal: &str,
+        lifetime: Option<Duration>,
+    ) -> Result<(), Failure> {
+        self.note_in(number, (principal.to_owned(), None), lifetime).await
+    }
+
+    /// The same of one for whom a door speaks.
+    pub async fn note_delegated(
+        &self,
+        number: (SessionId, u64),
+        delegated: Delegated,
+        lifetime: Duration,
+    ) -> Result<(), Failure> {
+        self.note_in(number, (String::new(), Some(delegated)), Some(lifetime)).await
+    }
+
+    async fn note_in(
+        &self,
+        (session, number): (SessionId, u64),
+        (principal, delegated): (String, Option<Delegated>),
         lifetime: Option<Duration>,
     ) -> Result<(), Failure> {
         let at = wall_time(&self.parts.world);
@@ -238,7 +261,7 @@ impl Mdt {
             let seconds = i64::try_from(lifetime.as_secs()).unwrap_or(i64::MAX);
             Time { seconds: at.seconds.saturating_add(seconds), ..at }
         });
-        let shown = Shown { principal: principal.to_owned(), at, until };
+        let shown = Shown { principal, at, until, delegated };
         let noted = self.sessions.note_shown(session, number, &shown).await;
         noted.map_err(|error| error.into_failure(self.settings.mdt))
     }
@@ -249,12 +272,15 @@ impl Mdt {
         &self,
         session: SessionId,
         number: u64,
-    ) -> Result<Option<(String, Option<i64>)>, Failure> {
+    ) -> Result<Option<(Shown, Option<i64>)>, Failure> {
         let found = self.sessions.shown(session, number).await;
         let found = found.map_err(|error| error.into_failure(self.settings.mdt))?;
         let now = wall_time(&self.parts.world).seconds;
-        let left = |until: Time| until.seconds.saturating_sub(now);
-        Ok(found.map(|shown| (shown.principal, shown.until.map(left))))
+        let left = |shown: &Shown| shown.until.map(|until| until.seconds.saturating_sub(now));
+        Ok(found.map(|shown| {
+            let left = left(&shown);
+            (shown, left)
+        }))
     }
 
     pub(crate) async fn end(&self, session: SessionId) -> Result<(), Error> {

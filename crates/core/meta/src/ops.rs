@@ -48,6 +48,7 @@ mod usage;
 pub use open::check_kind as open_kind;
 pub use release::release;
 
+use crate::delegation;
 use crate::error::{Error, Result};
 use crate::view::View;
 use tieline_types::{FileId, Version};
@@ -69,6 +70,7 @@ macro_rules! run {
     ($( $name:ident $room:ident )*) => {
         /// Runs one request of the namespace, in its room.
         pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply> {
+            delegation::check(view, request).await?;
             Ok(match request {
                 $( Request::$name(message) => Reply::$name($room::run(view, message).await?), )*
                 // What is no transaction is answered by the service, or by others.

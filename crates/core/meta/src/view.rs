@@ -6,7 +6,9 @@
 //!
 //! Knows nothing of leases and sessions beyond who asks.
 
+use crate::delegation::Delegation;
 use crate::error::{Error, Result};
+use crate::made::MadeTable;
 use crate::placement::Placement;
 use crate::quotas::{self, Charge, Held, Quotas, Sums};
 use crate::serials::Serials;
@@ -38,6 +40,11 @@ pub struct Scene<'a> {
     pub session: SessionId,
     pub grant: Grant,
     pub caller: &'a Caller,
+    /// The caller acts for another.
+    pub delegation: Option<&'a Delegation>,
+    /// Those of a batch's items.
+    pub of_items: &'a [Option<Arc<Delegation>>],
+    pub made: &'a MadeTable,
     /// Sessions other than the asking one whose programs hold a file open that this operation may
     /// leave nameless.
     pub keepers: &'a Keepers,
@@ -142,6 +149,8 @@ pub struct View<'a> {
     /// The change is larger than one transaction should be: commit this part and run the operation
     /// again.
     pub is_partial: bool,
+    /// Whoever asks may not read the file: its bytes are not told, nor where they are.
+    pub hides_bytes: bool,
     /// Chunks that are freed count as freed since then, if not since now.
     pub freed_at: Option<Time>,
     /// What files cost their payers before and after this change.
@@ -178,6 +187,7 @@ impl<'a> View<'a> {
             directories: BTreeMap::new(),
             counted: Counted::default(),
             is_partial: false,
+            hides_bytes: false,
             freed_at: None,
             charges: BTreeMap::new(),
             held: vec![],

@@ -2,13 +2,14 @@
 //!
 //! * [`Keys`]: where an end's secrets are: a keytab, a credential cache, or the process' default.
 //! * [`GssInitiator`], [`GssAcceptor`]: the two sides of a handshake, as [`Mechanism`]s.
+//! * [`witness`]: what a user sent to a door, opened with the door's key.
 //!
 //! The peer's name is imported as a Kerberos principal and not as a host-based service, so the
 //! library neither canonicalizes it nor asks any reverse DNS. Both ends bind the handshake to a
 //! digest of what was said before it (channel bindings), so a ticket cannot be carried into another
-//! conversation, and one that is bound to none is refused. What leaves here are a name and 64 bytes
-//! of the context's pseudo-random function (RFC 4401, 4402); message functions of GSSAPI are not
-//! used.
+//! conversation, and one that is bound to none is refused (but of a witness). What leaves here are
+//! a name and 64 bytes of the context's pseudo-random function (RFC 4401, 4402); message functions
+//! of GSSAPI are not used.
 //!
 //! Invariants: mutual authentication or nothing; a ticket that is sealed with another enctype than
 //! AES-256, and a key of another, are refused; each handle is released once; these calls may block
@@ -28,10 +29,12 @@ mod caches;
 mod keytab;
 mod library;
 mod realm;
+mod witness;
 
 use caches::Anew;
 pub use caches::{Cache, caches, default_cache};
 pub use keytab::{principals, usual_principal};
+pub use witness::{Witnessed, service_of, witness};
 
 /// 1.2.840.113554.1.2.2
 static KERBEROS: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02];
@@ -419,6 +422,17 @@ impl Context {
             return Err(Trouble::Unbound);
         }
         self.check_enctype(library)?;
+        let (source, target) = self.names(library)?;
+        let (peer, own) = match side {
+            Side::Initiator => (target, source),
+            Side::Acceptor => (source, target),
+        };
+        let lifetime = (lifetime != INDEFINITE).then(|| Duration::from_secs(u64::from(lifetime)));
+        Ok(Proof { peer, own, secret: self.secret(library)?, lifetime })
+    }
+
+    /// Who made the context, and with whom.
+    fn names(&self, library: &'static Library) -> Result<(String, String), Trouble> {
         let mut source = Name { library, handle: null_mut() };
         let mut target = Name { library, handle: null_mut() };
         let mut minor = 0;
@@ -437,13 +451,7 @@ impl Context {
             )
         };
         check(library, major, minor)?;
-        let (source, target) = (source.text()?, target.text()?);
-        let (peer, own) = match side {
-            Side::Initiator => (target, source),
-            Side::Acceptor => (source, target),
-        };
-        let lifetime = (lifetime != INDEFINITE).then(|| Duration::from_secs(u64::from(lifetime)));
-        Ok(Proof { peer, own, secret: self.secret(library)?, lifetime })
+        Ok((source.text()?, target.text()?))
     }
 
     fn secret(&self, library: &'static Library) -> Result<[u8; SECRET], Trouble> {
@@ -513,6 +521,16 @@ struct Credential {
 impl Credential {
     /// Reads keys or tickets; tickets that a keytab can bring are fetched when they are used.
     fn acquire(library: &'static Library, keys: &Keys, usage: c_int) -> Result<Self, Trouble> {
+        Self::acquire_with(library, keys, usage, &[])
+    }
+
+    /// The same, with more that the library is told of where secrets are.
+    fn acquire_with(
+        library: &'static Library,
+        keys: &Keys,
+        usage: c_int,
+        more: &[(&str, &str)],
+    ) -> Result<Self, Trouble> {
         let name = match &keys.principal {
             Some(principal) => Some(Name::import(library, principal)?),
             None => None,
@@ -529,6 +547,9 @@ impl Credential {
         }
         if let Some(cache) = keys.cache.as_ref().filter(|_| usage == INITIATE) {
             words.push((word("ccache")?, word(cache)?));
+        }
+        for (key, value) in more {
+            words.push((word(key)?, word(value)?));
         }
         let elements: Vec<KeyValue> = words
             .iter()

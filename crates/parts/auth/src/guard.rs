@@ -12,7 +12,7 @@
 //! null; at most [`STEPS_MAX`] steps of handshakes block at once.
 
 use crate::cell::MapCell;
-use crate::gss::{GssAcceptor, GssInitiator, Keys, Tickets};
+use crate::gss::{self, GssAcceptor, GssInitiator, Keys, Tickets, Witnessed};
 use crate::mechanism::{BINDING, Mechanism, Proof};
 use crate::seal::Transcript;
 use crate::seeded::Seeded;
@@ -42,6 +42,12 @@ pub trait Prover: Send + Sync {
 
     /// Hears who somebody is.
     fn acceptor(&self) -> Box<dyn Mechanism>;
+
+    /// For which service a token of a door's user is, by what stands on it.
+    fn service_of(&self, token: &[u8]) -> Option<String>;
+
+    /// Opens what a user sent to a service of a door, if its key is here. May block.
+    fn witness(&self, service: &str, token: &[u8]) -> Result<Witnessed, Trouble>;
 }
 
 /// Kerberos: the keys to dial with, and those to be dialed with.
@@ -62,6 +68,14 @@ impl Prover for Kerberos {
 
     fn acceptor(&self) -> Box<dyn Mechanism> {
         Box::new(GssAcceptor::new(self.answering.clone()))
+    }
+
+    fn service_of(&self, token: &[u8]) -> Option<String> {
+        gss::service_of(token)
+    }
+
+    fn witness(&self, service: &str, token: &[u8]) -> Result<Witnessed, Trouble> {
+        gss::witness(&self.answering, service, token)
     }
 }
 
@@ -84,6 +98,14 @@ impl Prover for SeededProver {
 
     fn acceptor(&self) -> Box<dyn Mechanism> {
         Box::new(Seeded::acceptor(self.secret, &self.own))
+    }
+
+    fn service_of(&self, token: &[u8]) -> Option<String> {
+        Seeded::service_of(token)
+    }
+
+    fn witness(&self, service: &str, token: &[u8]) -> Result<Witnessed, Trouble> {
+        Seeded::witness(self.secret, service, token)
     }
 }
 
@@ -279,6 +301,25 @@ impl Guard {
     pub fn acceptor(&self) -> Result<Box<dyn Mechanism>, Trouble> {
         let prover = self.parts.prover.as_ref();
         prover.map(|prover| prover.acceptor()).ok_or(Trouble::NoCredential(Flavor::Krb5n))
+    }
+
+    /// Who sent this token to a door, for a service that the door may be; `may_be` says which. May
+    /// block.
+    pub fn witness(
+        &self,
+        token: &[u8],
+        may_be: impl FnOnce(&str) -> bool,
+    ) -> Result<Witnessed, Trouble> {
+        let prover = self.parts.prover.as_ref();
+        let prover = prover.ok_or(Trouble::NoCredential(Flavor::Krb5n))?;
+        let odd = |text: String| Trouble::Other { text };
+        let service = prover.service_of(token);
+        let service = service.ok_or_else(|| odd("it names no service".to_owned()))?;
+        // What is shown to servers themselves stands on the line, and is bound to more.
+        if !may_be(&service) || self.is_server(&service) {
+            return Err(odd(format!("it is for {service}, which is no service of that door")));
+        }
+        prover.witness(&service, token)
     }
 
     /// Was it this server that somebody proved himself to?

@@ -3,6 +3,7 @@
 //! It has the shape of the real one (token out, token back, a shared secret, bindings), so whatever
 //! stands on [`Mechanism`] is tested without a KDC. Programs never make one.
 
+use crate::gss::Witnessed;
 use crate::mechanism::{BINDING, Mechanism, Proof, SECRET, Step};
 use crate::trouble::Trouble;
 use aws_lc_rs::digest::{SHA256, SHA512, digest};
@@ -23,6 +24,31 @@ impl Seeded {
 
     pub fn acceptor(secret: u64, own: &str) -> Self {
         Self { secret, own: own.to_owned(), target: None, nonce: 0 }
+    }
+
+    /// A token of a user's for a door's service, as [`crate::gss::witness`] opens real ones.
+    pub fn for_door(secret: u64, user: &str, service: &str, nonce: u64) -> Vec<u8> {
+        let own = format!("{user} {service}");
+        Self::acceptor(secret, &own).token(nonce, &[0; BINDING])
+    }
+
+    pub fn service_of(token: &[u8]) -> Option<String> {
+        let said = std::str::from_utf8(token.get(40..)?).ok()?;
+        Some(said.split_once(' ')?.1.to_owned())
+    }
+
+    pub fn witness(secret: u64, service: &str, token: &[u8]) -> Result<Witnessed, Trouble> {
+        let (_, said) =
+            Self::acceptor(secret, service).read(token, &[0; BINDING]).ok_or(Trouble::Binding)?;
+        let (user, told) = said.split_once(' ').ok_or(Trouble::Binding)?;
+        if told != service {
+            let (peer, expected) = (told.to_owned(), service.to_owned());
+            return Err(Trouble::WrongServer { peer, expected });
+        }
+        let mut mark = [0; 32];
+        mark.copy_from_slice(digest(&SHA256, token).as_ref());
+        let (user, service) = (user.to_owned(), service.to_owned());
+        Ok(Witnessed { user, service, lifetime: None, mark, answer: None })
     }
 
     fn token(&self, nonce: u64, binding: &[u8; BINDING]) -> Vec<u8> {

@@ -38,6 +38,7 @@ mod tests {
                 named("ann@EXTENCI.ORG", MachineTrust::All),
             ]),
             strangers: None,
+            doors: None,
         };
         let of = |principal| trust_of(principal, Some(&security));
         assert_eq!(of("host/wn17@EXTENCI.ORG"), Some(MachineTrust::Squash));

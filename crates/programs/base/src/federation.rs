@@ -43,8 +43,8 @@ use tieline_format::map::{
 };
 use tieline_types::flavor::FlavorError;
 use tieline_types::{
-    FileId, FlavorRule, FlavorRules, FsName, MdtIndex, Name, OstIndex, PoolName, RepositoryName,
-    SiteName, Version,
+    Allowed, Door, FileId, FlavorRule, FlavorRules, FsName, MdtIndex, Name, OstIndex, PoolName,
+    RepositoryName, Scope, SiteName, Version, Vouched,
 };
 
 /// A federation map as text.
@@ -87,6 +87,28 @@ pub struct SecurityText {
     /// What becomes of those whom nobody knows: `deny` (the default) or `squash`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strangers: Option<String>,
+    /// Who may speak for users that came to them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doors: Vec<DoorText>,
+}
+
+/// A door, as `tieline door add` takes it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DoorText {
+    pub principal: String,
+    /// Services whose tickets it may hand on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<String>,
+    /// `user:NAME`, `group:NAME` or `everybody`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vouches_for: Vec<String>,
+    /// `read:/PATH`, `create:/PATH` or `modify:/PATH`; without, whatever its users may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Vec<String>>,
+    /// The longest life of a delegation; an hour if nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<u32>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -277,6 +299,7 @@ impl SecurityText {
             services: services.collect(),
             machines: machines.collect(),
             strangers: security.strangers.map(|strangers| strangers.name().to_owned()),
+            doors: security.doors.iter().flatten().map(DoorText::of).collect(),
         }
     }
 
@@ -298,13 +321,50 @@ impl SecurityText {
         let machines = (!machines.is_empty()).then_some(machines);
         let strangers = self.strangers.as_deref().map(|text| text.parse().map_err(rule));
         let strangers = strangers.transpose()?;
+        let doors = self.doors.iter().map(|door| door.record().map_err(rule));
+        let doors: Vec<Door> = doors.collect::<Result<_, _>>()?;
+        let doors = (!doors.is_empty()).then_some(doors);
         Ok(Security {
             realm: self.realm.clone(),
             flavors,
             services: services.collect(),
             machines,
             strangers,
+            doors,
         })
+    }
+}
+
+impl DoorText {
+    pub fn of(door: &Door) -> Self {
+        let scope = door.scope.as_ref();
+        Self {
+            principal: door.principal.clone(),
+            services: door.services.clone(),
+            vouches_for: door.vouches_for.iter().map(Vouched::to_string).collect(),
+            scope: scope.map(|scope| scope.allowed().iter().map(Allowed::to_string).collect()),
+            seconds: door.seconds_max,
+        }
+    }
+
+    /// The door, or what is wrong with it.
+    pub fn record(&self) -> Result<Door, String> {
+        let vouched = self.vouches_for.iter().map(|text| text.parse::<Vouched>());
+        let vouches_for = vouched.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+        let scope = self.scope.as_ref().map(|texts| {
+            let allowed = texts.iter().map(|text| text.parse::<Allowed>());
+            let allowed = allowed.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
+            Scope::new(allowed).map_err(|error| error.to_string())
+        });
+        let door = Door {
+            principal: self.principal.clone(),
+            services: self.services.clone(),
+            vouches_for,
+            scope: scope.transpose()?,
+            seconds_max: self.seconds,
+        };
+        door.check().map_err(|error| error.to_string())?;
+        Ok(door)
     }
 }
 
@@ -430,7 +490,9 @@ mod tests {
         text.security = toml::from_str(
             "realm = 'EXTENCI.ORG'\nstrangers = 'squash'\n\
              flavors = ['default=krb5i', '10.0.0.0/8.cli2ost=krb5p']\n\
-             services = { 'a:1' = 'host/a@UFL.EDU' }\nmachines = { 'host/wn@X' = 'root' }\n",
+             services = { 'a:1' = 'host/a@UFL.EDU' }\nmachines = { 'host/wn@X' = 'root' }\n\
+             doors = [{ principal = 'tieline_door/a@X', services = ['HTTP/a@X'], seconds = 600,\n\
+             vouches_for = ['group:cms'], scope = ['read:/data'] }, { principal = 'd/b@X' }]\n",
         )
         .unwrap();
         let map = text.build().unwrap();

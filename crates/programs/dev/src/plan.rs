@@ -149,6 +149,7 @@ impl Plan {
             services: services.collect(),
             machines: [(kdc::client(), kerberos.machine.name().to_owned())].into(),
             strangers: None,
+            doors: vec![],
         }
     }
 

@@ -1,9 +1,9 @@
 //! Who came, who was turned away, and who changed what is everybody's: a file of JSON lines.
 //!
-//! Each line has `time` (UTC), `server` and `event`: `authentication`, `refusal`, `proof`, `denial`
-//! or `administration`. A denial's `id` is in the answer and in the server's log, too; what was
-//! asked, of which file and from where is known by the task that answers ([`asked`]). What
-//! administrators did has an `outcome` ([`deed`]).
+//! Each line has `time` (UTC), `server` and `event`: `authentication`, `refusal`, `proof`,
+//! `delegation`, `denial` or `administration`. A denial's `id` is in the answer and in the server's
+//! log, too; what was asked, of which file and from where is known by the task that answers
+//! ([`asked`]). What administrators did has an `outcome` ([`deed`]).
 //!
 //! Lines are written by a thread of their own ([`file`]): a full disk holds nobody up. What cannot
 //! be written waits; what finds no place to wait is counted, and said in the log.
@@ -14,6 +14,7 @@ use crate::identities::Who;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{ErrorKind, SessionId};
 use tieline_wire::{Hello, Refusal};
@@ -29,6 +30,17 @@ pub use deed::Deed;
 use file::{LineFile, Trouble};
 
 const WAITING_MAX: usize = 10_000;
+
+/// For whom a door speaks from now on.
+#[derive(Clone, Copy)]
+pub struct Handing<'a> {
+    pub who: &'a Who,
+    pub door: &'a str,
+    /// For people.
+    pub evidence: &'a str,
+    pub seconds: u64,
+    pub session: SessionId,
+}
 
 /// See the module.
 pub struct Audit {
@@ -88,6 +100,23 @@ impl Audit {
         );
     }
 
+    /// A door showed that a user came to it.
+    pub fn handed(&self, handing: &Handing<'_>) {
+        let Handing { who, door, evidence, seconds, session } = *handing;
+        let scope = who.delegation.as_ref().and_then(|one| one.scope.as_ref());
+        let scope = scope.map(ToString::to_string);
+        let principal = who.principal.as_deref();
+        tracing::info!(principal, door, evidence, scope, seconds, "delegation");
+        self.write(
+            "delegation",
+            json!({
+                "principal": principal, "identity": who.caller.uid.0, "how": who.how,
+                "door": door, "evidence": evidence, "scope": scope, "seconds": seconds,
+                "until": self.time_in(seconds), "session": session.0,
+            }),
+        );
+    }
+
     /// Somebody was refused: says under which id.
     pub fn denied(&self, principal: Option<&str>, kind: ErrorKind, why: &str) -> String {
         let id = format!("{:08x}", self.world.random() as u32);
@@ -131,7 +160,11 @@ impl Audit {
     }
 
     fn now(&self) -> String {
-        let wall = self.world.clock.wall();
+        self.time_in(0)
+    }
+
+    fn time_in(&self, seconds: u64) -> String {
+        let wall = self.world.clock.wall() + Duration::from_secs(seconds);
         let (days, seconds) = (wall.as_secs() / 86_400, wall.as_secs() % 86_400);
         let (year, month, day) = date_of(days as i64);
         let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);

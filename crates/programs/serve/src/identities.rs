@@ -12,6 +12,8 @@
 //!   While the table is empty, the user database of the server's machine stands in for it. Over a
 //!   user's connection, too, others prove themselves: a mount is not only for who made it. Who asks
 //!   there and shows nothing is a stranger, if the mount says so ([`Caller::STRANGER`]).
+//! * A door that the map names speaks for users that came to it ([`delegations`]): of itself it is
+//!   nobody, whatever else is said of its principal.
 //! * Everybody else is a stranger: refused with the reason, or nobody in particular, as the map
 //!   says.
 //!
@@ -34,11 +36,11 @@ use tieline_auth::{Guard, MapCell};
 use tieline_format::map::Security;
 use tieline_identities::machines::trust_of;
 use tieline_identities::{IdentityTable, Pages, Resolved, Step, Unknown};
-use tieline_meta::Mdt;
+use tieline_meta::{Delegation, Mdt};
 use tieline_net::CallContext;
 use tieline_types::identity::NOBODY;
 use tieline_types::{
-    Caller, ErrorKind, Gid, IdentityKind, MachineTrust, MdtIndex, PoolName, Role, SessionId,
+    Caller, Door, ErrorKind, Gid, IdentityKind, MachineTrust, MdtIndex, PoolName, Role, SessionId,
     SiteName, Strangers, Uid,
 };
 use tieline_wire::identity::{
@@ -47,9 +49,12 @@ use tieline_wire::identity::{
 use tieline_wire::{Failure, Op, Request};
 use tieline_world::Bulk;
 use tokio::time::Instant;
+use witnessed::Witnesses;
 
+mod delegations;
 mod local;
 mod proofs;
+mod witnessed;
 
 pub use proofs::Errand;
 
@@ -97,6 +102,7 @@ pub struct State {
     table: RwLock<Arc<IdentityTable>>,
     local: local::Users,
     proofs: Proofs,
+    witnessed: Witnesses,
     looked: Mutex<Option<Instant>>,
     fetching: tokio::sync::Mutex<()>,
 }
@@ -110,6 +116,8 @@ pub struct Who {
     pub roles: Vec<Role>,
     /// By what mapping or rule, for people.
     pub how: String,
+    /// A door speaks for him.
+    pub delegation: Option<Arc<Delegation>>,
     /// Whoever it says it is, it is taken for that.
     is_believed: bool,
     /// A server of the federation, for itself: it is nobody to files.
@@ -146,6 +154,12 @@ impl Identities {
         let stated = if is_root { Caller::root() } else { stated };
         let current = self.map.current();
         let security = current.map.security.as_ref();
+        if let Some(door) = security.and_then(|security| security.door(principal)) {
+            return match stated.shown_proof() {
+                None => Ok(delegations::itself(principal)),
+                number => self.proven(context.session, number, errand, Some(door)).await,
+            };
+        }
         match trust_of(principal, security) {
             _ if stated.proof == Some(Caller::STRANGER) => {
                 let why = format!(
@@ -153,7 +167,9 @@ impl Identities {
                 );
                 self.stranger(principal, why, security)
             }
-            _ if stated.proof.is_some() => self.proven(context.session, stated.proof, errand).await,
+            _ if stated.proof.is_some() => {
+                self.proven(context.session, stated.proof, errand, None).await
+            }
             None => self.user(principal, security).await,
             Some(trust) => self.machine(principal, trust, stated, security),
         }
@@ -197,6 +213,7 @@ impl Identities {
         session: SessionId,
         number: Option<u64>,
         errand: Errand,
+        door: Option<&Door>,
     ) -> Result<Who, Failure> {
         let proof = match self.state.proofs.find(session, number, errand) {
             Err(_) if self.remembers(session, number).await => {
@@ -204,6 +221,11 @@ impl Identities {
             }
             found => found?,
         };
+        if proof.handed().is_some() != door.is_some() {
+            // The map has changed since.
+            let detail = "this proof was made for a door, or before there was one: show it again";
+            return Err(Failure::new(ErrorKind::Unauthenticated, detail));
+        }
         let known_by = self.known_by();
         let (Some(number), Some(principal)) = (number, proof.principal()) else {
             return Ok(proof.who());
@@ -212,7 +234,10 @@ impl Identities {
             return Ok(proof.who());
         }
         let current = self.map.current();
-        let who = self.user(principal, current.map.security.as_ref()).await?;
+        let who = match (door, proof.handed()) {
+            (Some(door), Some(handed)) => self.spoken_for(door, handed).await?,
+            _ => self.user(principal, current.map.security.as_ref()).await?,
+        };
         self.state.proofs.renew(session, number, &who, known_by);
         Ok(who)
     }
@@ -224,8 +249,8 @@ impl Identities {
             return false;
         }
         match mdt.shown(session, number).await {
-            Ok(Some((principal, left))) => {
-                self.state.proofs.keep(session, number, Proof::noted(principal.into(), left));
+            Ok(Some((shown, left))) => {
+                self.state.proofs.keep(session, number, Proof::noted(number, shown, left));
                 true
             }
             Ok(None) => false,
@@ -388,12 +413,28 @@ impl Identities {
         let stated = Caller { proof: is_stranger.then_some(Caller::STRANGER), ..stated };
         // Servers have no users, and under flavor null nothing is proven.
         let can_carry = context.principal.is_some() && !is_server(context.session);
+        if let Some(principal) = context.principal.as_ref().filter(|_| can_carry) {
+            let current = self.map.current();
+            let security = current.map.security.as_ref();
+            match security.and_then(|security| security.door(principal)) {
+                Some(door) if message.token.is_some() || message.delegation.is_some() => {
+                    return self.prove_to_door(context, (principal, door), message).await;
+                }
+                None if message.delegation.is_some() => {
+                    let why = format!("{principal} is no door: it speaks for nobody");
+                    return Err(self.deny(ErrorKind::PermissionDenied, Some(principal), why));
+                }
+                _ => {}
+            }
+        }
         let token = message.token.filter(|_| can_carry && Caller::is_of_proof(message.proof));
         let Some(token) = token else {
             let who = self.who(context, stated, (Op::Prove, Errand::New)).await?;
             let principal = who.principal.as_deref().map(str::to_owned);
             let Who { caller, how, seconds, is_believed, .. } = who;
-            return Ok(ProveReply { caller, principal, how, seconds, is_believed });
+            let (scope, answer) = (None, None);
+            let reply = ProveReply { caller, principal, how, seconds, is_believed, scope, answer };
+            return Ok(reply);
         };
         let refused =
             |why: String| self.deny(ErrorKind::PermissionDenied, context.principal.as_ref(), why);
@@ -403,7 +444,7 @@ impl Identities {
             refused(format!("a ticket shown over the connection of {whose} is refused: {trouble}"))
         })?;
         let principal: Arc<str> = proven.peer.as_str().into();
-        if self.guard.is_server(&principal) || self.is_machine(&principal) {
+        if !self.is_user(&principal) {
             return Err(refused(format!("{principal} is no user")));
         }
         let (current, known_by) = (self.map.current(), self.known_by());
@@ -419,11 +460,18 @@ impl Identities {
             }
         }
         let Who { caller, how, .. } = who;
-        Ok(ProveReply { caller, principal: Some(proven.peer), how, seconds, is_believed: false })
+        let (principal, is_believed) = (Some(proven.peer), false);
+        let (scope, answer) = (None, None);
+        Ok(ProveReply { caller, principal, how, seconds, is_believed, scope, answer })
     }
 
-    fn is_machine(&self, principal: &str) -> bool {
-        trust_of(principal, self.map.current().map.security.as_ref()).is_some()
+    /// Servers, machines and doors are none.
+    fn is_user(&self, principal: &str) -> bool {
+        let current = self.map.current();
+        let security = current.map.security.as_ref();
+        let is_machine = trust_of(principal, security).is_some();
+        let is_door = security.is_some_and(|security| security.door(principal).is_some());
+        !is_machine && !is_door && !self.guard.is_server(principal)
     }
 
     /// What somebody may know of the table.

@@ -109,7 +109,7 @@ impl Service for Node {
             boot: greeting.boot,
             lease_ms: u32::try_from(greeting.lease.as_millis()).unwrap_or(u32::MAX),
             flavor: peer.flavor,
-            features: Welcome::ROOM | if self.mdt.is_some() { Welcome::TREES } else { 0 },
+            features: Welcome::ROOM | if self.tells_trees(peer) { Welcome::TREES } else { 0 },
             server: self.name.clone(),
             map: self.map.cell().current().map.version,
             holder: holder_of(hello.client, peer.principal.as_deref()),
@@ -226,6 +226,14 @@ impl Node {
             return Err(refusal(ErrorKind::NotFound, detail));
         }
         Ok(version)
+    }
+
+    /// Trees are told whole, past what the scopes of a door's users hold.
+    fn tells_trees(&self, peer: &Peer) -> bool {
+        let current = self.map.cell().current();
+        let security = current.map.security.as_ref().zip(peer.principal.as_deref());
+        let is_door = security.is_some_and(|(security, name)| security.door(name).is_some());
+        self.mdt.is_some() && !is_door
     }
 
     fn greet_visitor(&self, hello: &Hello, peer: &Peer) -> Greeting {
@@ -368,6 +376,8 @@ impl Node {
             session: context.session,
             number: context.number,
             caller: if is_raised { Caller::root() } else { who.caller.clone() },
+            delegation: who.delegation.clone(),
+            of_items: doers.iter().map(|doer| doer.delegation.clone()).collect(),
             answered_below: context.envelope.answered_below,
         };
         let what = act.and_then(|act| act.what).filter(|_| asker.caller.is_root());

@@ -115,6 +115,9 @@ enum Verb {
     /// Say how connections are protected, and list the rules
     #[command(subcommand, after_help = examples::FLAVOR)]
     Flavor(verbs::flavor::FlavorVerb),
+    /// Say who speaks for users that came to it, and how far it is heard
+    #[command(after_help = examples::DOOR)]
+    Door(verbs::door::Args),
     /// List the sites of a federation, and invite another one
     #[command(subcommand, after_help = examples::SITE)]
     Site(verbs::site::Site),
@@ -256,6 +259,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Repo(verb) => verbs::repo::run(verb),
         Verb::Ost(verb) => verbs::ost::run(verb),
         Verb::Flavor(verb) => verbs::flavor::run(verb),
+        Verb::Door(args) => verbs::door::run(args),
         Verb::Site(verb) => verbs::site::run(verb),
         Verb::Join(args) => verbs::join::run(args),
         Verb::Auth(verb) => verbs::auth::run(verb),

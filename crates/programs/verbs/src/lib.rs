@@ -15,6 +15,7 @@ pub mod chores;
 pub mod cost;
 pub mod df;
 pub mod doctor;
+pub mod door;
 pub mod drain;
 pub mod explain;
 pub mod export;

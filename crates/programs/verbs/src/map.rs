@@ -156,5 +156,8 @@ fn map_text(out: &mut dyn Write, map: &FederationMap) -> io::Result<()> {
         let osts: Vec<String> = pool.osts.iter().map(|ost| ost.label()).collect();
         writeln!(out, "  pool {}: {}", pool.name, osts.join(" "))?;
     }
+    for door in map.security.iter().flat_map(|security| security.doors.iter().flatten()) {
+        writeln!(out, "  door {}", crate::door::line(door))?;
+    }
     Ok(())
 }

@@ -26,6 +26,8 @@ use tokio::time::Instant;
 const HELD_MAX: usize = 16_384;
 /// Runs of files that capabilities for several are for.
 const RUNS_HELD_MAX: usize = 65_536;
+/// So long it is believed that there is none for what the session writes.
+const OWNLESS: Duration = Duration::from_secs(60);
 /// Files of a run that is newer than what we hold make us ask this often.
 const RUNS_PAUSE: Duration = Duration::from_secs(1);
 
@@ -50,6 +52,8 @@ struct Held {
 #[derive(Default)]
 struct State {
     own: BTreeMap<MdtIndex, Held>,
+    /// Who acts for others has none for what the session writes: then each file is asked for.
+    ownless: BTreeMap<MdtIndex, Instant>,
     files: BTreeMap<(FileId, Use), Held>,
     /// For reading several files, by the first of each run; with its end.
     runs: BTreeMap<FileId, (FileId, Held)>,
@@ -84,13 +88,13 @@ impl Held {
     }
 
     fn names(&self, object: &ObjectName) -> bool {
-        matches!(&*self.scope, Scope::File { objects, .. } if objects.contains(object))
+        self.scope.objects().contains(object)
     }
 
     fn runs(&self) -> &[FileRun] {
         match &*self.scope {
             Scope::Own { runs } => runs,
-            Scope::File { .. } | Scope::Files { .. } => &[],
+            _ => &[],
         }
     }
 }
@@ -113,8 +117,8 @@ impl Capabilities {
             }
             return;
         }
-        let Scope::File { file, is_read, is_write, .. } = &*held.scope else { return };
-        let (file, is_read, is_write) = (*file, *is_read, *is_write);
+        let Some(file) = held.scope.file() else { return };
+        let (is_read, is_write) = held.scope.rights();
         let mut state = lock(&self.state);
         state.make_room();
         for (is_for, used) in [(is_read, Use::Read), (is_write, Use::Write)] {
@@ -277,7 +281,12 @@ impl Capabilities {
             (ObjectName::Chunk(_), Some(chunk)) => Key::Own(chunk.mdt),
             _ => Key::File(file, Use::Read),
         };
-        let held = self.held(key, whose, None, false).await?;
+        let held = match (key, self.held(key, whose, None, false).await?) {
+            (Key::Own(_), None) => {
+                self.held(Key::File(file, Use::Read), whose, None, false).await?
+            }
+            (_, held) => held,
+        };
         let is_external = matches!(object, ObjectName::External { .. });
         match held {
             Some(held) if is_external && !held.names(object) => {
@@ -305,6 +314,11 @@ impl Capabilities {
             found.filter(|(held, _)| object.is_none_or(|object| held.names(object)))
         };
         let begun = Instant::now();
+        if let Key::Own(mdt) = key
+            && lock(&self.state).ownless.get(&mdt).is_some_and(|until| begun < *until)
+        {
+            return Ok(None);
+        }
         if !is_fresh && let Some((held, is_due)) = find() {
             if is_due {
                 let (capabilities, whose) = (self.clone(), whose.clone());
@@ -355,7 +369,12 @@ impl Capabilities {
                 self.forget(file, used);
             }
         })?;
-        let Some(grant) = told else { return Ok(None) };
+        let Some(grant) = told else {
+            if let Key::Own(_) = key {
+                lock(&self.state).ownless.insert(mdt, asked + OWNLESS);
+            }
+            return Ok(None);
+        };
         let unreadable = || Error::local(ErrorKind::Protocol, "capability of an MDS");
         let held = Held::new(&grant, asked).ok_or_else(unreadable)?;
         self.keep(key, held.clone());

@@ -39,6 +39,7 @@ pub fn map(version: u64) -> FederationMap {
         services: vec![],
         machines: None,
         strangers: None,
+        doors: None,
     };
     FederationMap {
         fs: "extenci".parse().unwrap(),
@@ -61,7 +62,8 @@ pub fn said(uid: u32) -> Caller {
 /// He is this identity.
 pub fn taken(uid: u32) -> Told {
     let (caller, how) = (said(uid), "a test".to_owned());
-    Ok(ProveReply { caller, principal: None, how, seconds: None, is_believed: false })
+    let (principal, seconds, is_believed, scope, answer) = (None, None, false, None, None);
+    Ok(ProveReply { caller, principal, how, seconds, is_believed, scope, answer })
 }
 
 /// Over the connection of this principal.

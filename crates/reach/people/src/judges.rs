@@ -65,7 +65,7 @@ impl From<Error> for Unknown {
 pub async fn taken_for(servers: &Servers, mdt: MdtIndex, stated: &Caller) -> Result<ProveReply> {
     let is_stranger = stated.proof == Some(Caller::STRANGER);
     let stated = Caller { proof: is_stranger.then_some(Caller::STRANGER), ..stated.clone() };
-    servers.ask_mds(&stated, mdt, Prove { proof: 0, token: None }).await
+    servers.ask_mds(&stated, mdt, Prove { proof: 0, token: None, delegation: None }).await
 }
 
 /// The same, by another MDT's server if that one is away.

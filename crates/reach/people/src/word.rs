@@ -66,7 +66,9 @@ impl Word {
         let key = said_by(&root);
         let how = "an earlier process".to_owned();
         let (principal, seconds, is_believed) = (None, None, true);
-        let told = Ok(ProveReply { caller: root, principal, how, seconds, is_believed });
+        let (caller, scope, answer) = (root, None, None);
+        let told = ProveReply { caller, principal, how, seconds, is_believed, scope, answer };
+        let told = Ok(told);
         let answer = Answer { told, at: Instant::now(), version: Version(0) };
         self.lock().answers.insert(key, answer);
     }

@@ -6,8 +6,8 @@
 //!
 //! * [`greeting`]: how every connection begins, whoever makes it; [`deaf`]: for who hears nothing.
 //! * [`servers`]: the table of them; [`asking`]: requests and what is tried again; [`maps`]: newer
-//!   maps; [`proofs`]: users who prove themselves; [`anywhere`]: what any MDS may be asked;
-//!   [`waits`]: how long is waited for whom.
+//!   maps; [`proofs`]: users who prove themselves; [`delegations`]: a door's users; [`anywhere`]:
+//!   what any MDS may be asked; [`waits`]: how long is waited for whom.
 //! * [`server`]: one of them, with its [`ways`], whose [`turns`] it is, its [`pace`] and its
 //!   [`clock`]; [`abilities`]: what it can do.
 //! * [`answerer`]: who answers in this process, in place of a server.
@@ -28,6 +28,7 @@ pub mod by_key;
 mod channels;
 mod clock;
 mod deaf;
+mod delegations;
 mod error;
 mod greeting;
 mod maps;
@@ -44,6 +45,7 @@ mod ways;
 pub use answerer::{Answerer, Beside, Find};
 pub use channels::Channels;
 pub use deaf::Deaf;
+pub use delegations::{Delegations, SpokenFor, Wish};
 pub use error::Error;
 pub use greeting::Greeting;
 pub use proofs::Credentials;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tieline_net::CallError;
 use tieline_types::{Caller, ErrorKind, MdtIndex, Retry, SessionId};
 use tieline_wire::Request;
-use tieline_wire::identity::{Prove, ProveReply};
+use tieline_wire::identity::{Delegation, Prove, ProveReply};
 use tieline_world::Bulk;
 use tokio::time::Instant;
 
@@ -24,6 +24,12 @@ pub trait Credentials: Send + Sync {
     /// A token that shows, in a session with the server at these addresses, whom a number stands
     /// for. `None`: it stands for nobody any more.
     async fn token(&self, proof: u64, session: SessionId, addresses: &[String]) -> Option<Vec<u8>>;
+
+    /// How a door shows whom a number stands for, if it is one. Asked before tokens are.
+    fn delegation(&self, proof: u64) -> Option<Delegation> {
+        let _ = proof;
+        None
+    }
 
     /// Could nobody say, the last time, whether there is a token? Then the next time there may be.
     fn is_silent(&self, proof: u64) -> bool;
@@ -90,8 +96,14 @@ impl Servers {
             self.greet(server).await?;
         }
         let standing = server.channel(0)?.channel.standing().ok_or_else(nobody)?;
-        let token = credentials.token(proof, standing.session, &server.addresses).await;
-        let message = Prove { proof, token: Some(token.ok_or_else(nobody)?) };
+        let (mut token, delegation) = (None, credentials.delegation(proof));
+        if delegation.is_none() {
+            token = credentials.token(proof, standing.session, &server.addresses).await;
+            if token.is_none() {
+                return Err(nobody());
+            }
+        }
+        let message = Prove { proof, token, delegation };
         let deadline = Instant::now() + self.wait_at(server);
         Ok(self.once(server, &Caller::root(), message, Bulk::Empty, deadline).await?.0)
     }

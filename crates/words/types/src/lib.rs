@@ -9,6 +9,7 @@
 //! * [`acl`]: access lists.
 //! * [`attributes`]: what `stat` tells.
 //! * [`background`]: changes that no client asked for.
+//! * [`door`]: what speaks for users to the servers, and how far it is heard.
 //! * [`flavor`]: how connections are protected, and the rules for it.
 //! * [`layout`]: where a file's chunks shall go, as `setstripe` says it.
 //! * [`extent`]: where a file's bytes are: extents over immutable chunks, and the places of chunks.
@@ -35,6 +36,7 @@ pub mod checksum;
 mod civil;
 pub mod content_version;
 pub mod digest;
+pub mod door;
 pub mod error;
 pub mod extent;
 pub mod flavor;
@@ -57,6 +59,7 @@ pub use attributes::{Attributes, FileKind, Mode, SetTime, Time};
 pub use caller::{Caller, Gid, Uid};
 pub use content_version::ContentVersion;
 pub use digest::{Algorithm, Digest, DigestError, Encoding, Hasher};
+pub use door::{Door, Vouched};
 pub use error::{Effect, ErrorKind, Retry};
 pub use extent::{ChunkRef, Content, Extent, ObjectName, Origin, OstPlace, Place};
 pub use flavor::{Flavor, FlavorRule, FlavorRules, Network, Pair};

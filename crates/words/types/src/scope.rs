@@ -10,6 +10,8 @@
 
 use crate::Name;
 use minicbor::{Decode, Encode};
+use std::fmt;
+use std::str::FromStr;
 
 /// A kind of work on files.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Encode, Decode)]
@@ -27,6 +29,16 @@ pub enum Doing {
 }
 
 impl Doing {
+    pub const ALL: [Self; 3] = [Self::Read, Self::Create, Self::Modify];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Create => "create",
+            Self::Modify => "modify",
+        }
+    }
+
     /// Who may do this, may he do that?
     pub fn includes(self, other: Self) -> bool {
         self == other || (self, other) == (Self::Modify, Self::Create)
@@ -40,6 +52,35 @@ pub struct Allowed {
     pub path: Vec<Name>,
     #[n(1)]
     pub doing: Doing,
+}
+
+impl fmt::Display for Allowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.doing.name())?;
+        if self.path.is_empty() {
+            return f.write_str("/");
+        }
+        self.path.iter().try_for_each(|name| write!(f, "/{name}"))
+    }
+}
+
+/// Why a text allows nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not read:/PATH, create:/PATH or modify:/PATH, of names as directories have them")]
+pub struct AllowedError(String);
+
+impl FromStr for Allowed {
+    type Err = AllowedError;
+
+    fn from_str(text: &str) -> Result<Self, AllowedError> {
+        let wrong = || AllowedError(text.to_owned());
+        let (word, path) = text.split_once(':').ok_or_else(wrong)?;
+        let doing = Doing::ALL.into_iter().find(|doing| doing.name() == word);
+        let path = path.strip_prefix('/').ok_or_else(wrong)?;
+        let parts = path.split('/').filter(|part| !part.is_empty());
+        let path = parts.map(|part| part.parse::<Name>().map_err(|_| wrong()));
+        Ok(Self { path: path.collect::<Result<_, _>>()?, doing: doing.ok_or_else(wrong)? })
+    }
 }
 
 /// All that may be done. Empty: nothing.
@@ -89,6 +130,26 @@ impl Scope {
         self.allowed.iter().any(|one| one.path.starts_with(way) || way.starts_with(&one.path))
     }
 
+    /// Is anything at all allowed to what lies at that way?
+    pub fn allows_any(&self, way: &[Name]) -> bool {
+        self.allowed.iter().any(|one| way.starts_with(&one.path))
+    }
+
+    /// Does what lies at a way, and what lies below it, become more to who has this scope, if it is
+    /// put at another? Then to put it there would be a way around the scope.
+    pub fn gains(&self, from: &[Name], to: &[Name]) -> bool {
+        self.allowed.iter().any(|one| {
+            let below = one.path.strip_prefix(to);
+            let place = match below {
+                // What is allowed below the new place is below the old one, too.
+                Some(rest) => [from, rest].concat(),
+                None if to.starts_with(&one.path) => from.to_vec(),
+                None => return false,
+            };
+            !self.allows(&place, one.doing)
+        })
+    }
+
     /// Is all of the other allowed here, too?
     pub fn covers(&self, other: &Self) -> bool {
         other.allowed.iter().all(|one| self.allows(&one.path, one.doing))
@@ -106,6 +167,15 @@ impl Scope {
             }
         }
         Self::new(both)
+    }
+}
+
+/// As [`Allowed`] is written, one after the other.
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((first, rest)) = self.allowed.split_first() else { return f.write_str("nothing") };
+        write!(f, "{first}")?;
+        rest.iter().try_for_each(|one| write!(f, " {one}"))
     }
 }
 
@@ -151,6 +221,32 @@ mod tests {
         assert!(one.covers(&both) && other.covers(&both));
         let nothing = one.narrowed(&scope(&[("/z", Doing::Read)])).unwrap();
         assert_eq!(nothing, Scope::default());
+    }
+
+    #[test]
+    fn what_is_moved_gains_nothing() {
+        let scope =
+            scope(&[("/in", Doing::Modify), ("/out", Doing::Modify), ("/out", Doing::Read)]);
+        assert!(scope.gains(&way("/in/secret"), &way("/out/secret")), "it could be read there");
+        assert!(!scope.gains(&way("/out/a"), &way("/in/a")), "it can be read no more");
+        assert!(!scope.gains(&way("/out/a"), &way("/out/b/a")));
+        assert!(scope.gains(&way("/elsewhere"), &way("/in/x")));
+        let deep = Scope::new(vec!["read:/a/b/c".parse().unwrap()]).unwrap();
+        assert!(deep.gains(&way("/x"), &way("/a/b")), "what is below would be read");
+        assert!(!deep.gains(&way("/x"), &way("/y")));
+    }
+
+    #[test]
+    fn scopes_are_written_as_they_are_read() {
+        for text in ["read:/", "create:/data/run7", "modify:/a"] {
+            assert_eq!(text.parse::<Allowed>().unwrap().to_string(), text);
+        }
+        for wrong in ["read", "read:data", "write:/x", "read:/a/../b", ""] {
+            assert!(wrong.parse::<Allowed>().is_err(), "{wrong}");
+        }
+        let two = scope(&[("/b", Doing::Read), ("/a", Doing::Modify)]);
+        assert_eq!(two.to_string(), "modify:/a read:/b");
+        assert_eq!(Scope::default().to_string(), "nothing");
     }
 
     #[test]

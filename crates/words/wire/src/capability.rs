@@ -69,6 +69,57 @@ pub enum Scope {
         #[n(0)]
         runs: Vec<FileRun>,
     },
+    /// One file, as [`Scope::File`], for who acts for another: what the session wrote itself is
+    /// read with it as far as it says so, for others wrote there, too.
+    #[n(4)]
+    Delegated {
+        #[n(0)]
+        file: FileId,
+        #[n(1)]
+        is_read: bool,
+        #[n(2)]
+        is_write: bool,
+        #[n(3)]
+        objects: Vec<ObjectName>,
+    },
+}
+
+impl Scope {
+    /// The one file, if it is for one.
+    pub fn file(&self) -> Option<FileId> {
+        match self {
+            Self::File { file, .. } | Self::Delegated { file, .. } => Some(*file),
+            Self::Own { .. } | Self::Files { .. } => None,
+        }
+    }
+
+    /// May the one file be read, and written?
+    pub fn rights(&self) -> (bool, bool) {
+        match self {
+            Self::File { is_read, is_write, .. } | Self::Delegated { is_read, is_write, .. } => {
+                (*is_read, *is_write)
+            }
+            Self::Own { .. } | Self::Files { .. } => (false, false),
+        }
+    }
+
+    /// Objects that are read as the file's own.
+    pub fn objects(&self) -> &[ObjectName] {
+        match self {
+            Self::File { objects, .. } | Self::Delegated { objects, .. } => objects,
+            Self::Own { .. } | Self::Files { .. } => &[],
+        }
+    }
+
+    /// The same, for who acts for another.
+    pub fn delegated(self) -> Self {
+        match self {
+            Self::File { file, is_read, is_write, objects } => {
+                Self::Delegated { file, is_read, is_write, objects }
+            }
+            other => other,
+        }
+    }
 }
 
 /// The most runs that one capability names: it is shown with every request about bytes.

@@ -2,7 +2,7 @@
 
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    Digest, FlavorRule, MachineTrust, Name, OstIndex, PoolName, RepositoryName, SiteName,
+    Digest, Door, FlavorRule, MachineTrust, Name, OstIndex, PoolName, RepositoryName, SiteName,
     Strangers, Version,
 };
 
@@ -94,6 +94,12 @@ pub enum MapEdit {
     /// Takes away the rule about the same connections, whatever its flavor.
     #[n(73)]
     FlavorUnset(#[n(0)] FlavorRule),
+    /// Somebody is a door from now on, or one of other rules.
+    #[n(74)]
+    DoorSet(#[n(0)] Door),
+    /// And no more.
+    #[n(75)]
+    DoorRemove(#[n(0)] String),
     /// A site may join until then.
     #[n(90)]
     SiteInvite {

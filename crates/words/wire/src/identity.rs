@@ -1,7 +1,7 @@
 //! Messages about identities: the table of them, and proofs of users beside their machine's.
 
 use minicbor::{Decode, Encode};
-use tieline_types::{Caller, Identity, IdentityKind, IdentityName, Mapping, Role};
+use tieline_types::{Caller, Identity, IdentityKind, IdentityName, Mapping, Role, Scope};
 
 /// Changes the table of identities. Only the MDS of the root does it, and for who may.
 ///
@@ -118,6 +118,42 @@ pub struct Prove {
     #[n(1)]
     #[cbor(with = "minicbor::bytes")]
     pub token: Option<Vec<u8>>,
+    /// Of a door, over its own connection: how, and for what, the user is spoken for.
+    #[n(2)]
+    pub delegation: Option<Delegation>,
+}
+
+/// How a door that proved a user speaks for him (docs/security.md, section 9).
+#[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct Delegation {
+    /// `None`: the token of the proof shows it, the user's own for this server.
+    #[n(0)]
+    pub evidence: Option<Evidence>,
+    /// No more than this is to be done; `None`: whatever the door and the user may.
+    #[n(1)]
+    pub scope: Option<Scope>,
+    /// For no longer.
+    #[n(2)]
+    pub seconds: Option<u32>,
+}
+
+/// What shows that a user came to a door.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub enum Evidence {
+    /// The first token of Kerberos that the user sent to a service of the door: of GSSAPI, or an
+    /// AP-REQ alone. The service's key is the MDSs' and not the door's: who has it makes tickets.
+    #[n(1)]
+    Ticket(
+        #[n(0)]
+        #[cbor(with = "minicbor::bytes")]
+        Vec<u8>,
+    ),
+    /// The door says so: heard only of those for whom the map lets it vouch.
+    #[n(2)]
+    Word {
+        #[n(0)]
+        principal: String,
+    },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -138,4 +174,12 @@ pub struct ProveReply {
     /// asked over it is judged by what it states.
     #[n(4)]
     pub is_believed: bool,
+    /// Of a delegation: what may be done; `None`: whatever the user may.
+    #[n(5)]
+    pub scope: Option<Scope>,
+    /// What the door's user is to be answered, if he wants to know who is there: the door has no
+    /// key to say it.
+    #[n(6)]
+    #[cbor(with = "minicbor::bytes")]
+    pub answer: Option<Vec<u8>>,
 }

@@ -30,6 +30,18 @@ impl fmt::Display for MapEdit {
                 write!(f, "id machine {principal} {}", trust.name())
             }
             Self::StrangersSet(strangers) => write!(f, "id strangers {}", strangers.name()),
+            Self::DoorSet(door) => {
+                write!(f, "door add {}", door.principal)?;
+                door.services.iter().try_for_each(|one| write!(f, " --tickets-for {one}"))?;
+                door.vouches_for.iter().try_for_each(|one| write!(f, " --vouch-for {one}"))?;
+                let allowed = door.scope.as_ref().map(|scope| scope.allowed());
+                if allowed.is_some_and(<[_]>::is_empty) {
+                    write!(f, " for nothing")?;
+                }
+                allowed.into_iter().flatten().try_for_each(|one| write!(f, " --scope {one}"))?;
+                write!(f, " --life {}s", door.seconds())
+            }
+            Self::DoorRemove(principal) => write!(f, "door remove {principal}"),
             Self::SiteInvite { site, .. } => write!(f, "site invite {site}"),
             Self::SiteJoin(join) => write!(f, "join at {}", join.addresses.join(", ")),
             Self::RepositoryAdd(add) => {

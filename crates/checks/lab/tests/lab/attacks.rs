@@ -6,7 +6,9 @@
 mod capabilities;
 mod connections;
 mod crowd;
+mod doors;
 mod frames;
+mod honest_door;
 mod hostile;
 mod paths;
 mod relay;
@@ -96,6 +98,16 @@ fn capabilities_end_and_are_taken_back() -> Result<()> {
         with_scene("krb5i", async |scene| capabilities::ends(scene).await)?;
         with_scene("krb5p", async |scene| capabilities::ends(scene).await)
     })
+}
+
+#[test]
+fn a_door_speaks_for_those_who_came_and_for_nobody_else_under_krb5i() -> Result<()> {
+    alone(|| with_scene("krb5i", async |scene| doors::attack(scene).await))
+}
+
+#[test]
+fn a_door_speaks_for_those_who_came_and_for_nobody_else_under_krb5p() -> Result<()> {
+    alone(|| with_scene("krb5p", async |scene| doors::attack(scene).await))
 }
 
 #[test]

@@ -764,6 +764,8 @@ impl State {
                     how,
                     seconds: None,
                     is_believed: false,
+                    scope: None,
+                    answer: None,
                 })
             }
             Request::GetMap(_) if self.has_moved => {

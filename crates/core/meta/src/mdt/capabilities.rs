@@ -5,6 +5,9 @@
 //! mode, owner or access lists take back all those of the file, and a session's end all of its own:
 //! OSSs hear of it within seconds, and who still may asks again.
 //!
+//! Who acts for another has none for what the session writes, which is also other users', and none
+//! that outlives his right to do so.
+//!
 //! A federation that proves nothing has none.
 //!
 //! Invariant: a capability whose rights were looked at before a change is taken back with it.
@@ -66,7 +69,7 @@ impl Mdt {
         let is_read = open.wants_bytes() && (open.is_read || may_read());
         let is_write = open.is_write;
         let scope = Scope::File { file: open.id, is_read, is_write, objects };
-        reply.capability = Some(self.sign(serial, asker.session, holder, scope));
+        reply.capability = Some(self.sign_for(asker, serial, holder, scope));
     }
 
     pub(crate) async fn get_capability(
@@ -82,10 +85,12 @@ impl Mdt {
         let holder = request.holder.or_else(|| self.sessions.holder(asker.session));
         let Some(holder) = holder else { return Ok(GetCapabilityReply { grant: None }) };
         let scope = match request.id {
+            // What one user of a door writes is nobody else's there.
+            None if asker.delegation.is_some() => return Ok(GetCapabilityReply { grant: None }),
             None => Scope::Own { runs: self.sessions.runs(asker.session) },
             Some(id) => self.file_scope(asker, grant, id, request).await?,
         };
-        let grant = self.sign(serial, asker.session, holder, scope);
+        let grant = self.sign_for(asker, serial, holder, scope);
         Ok(GetCapabilityReply { grant: Some(grant) })
     }
 
@@ -98,7 +103,7 @@ impl Mdt {
     ) -> Result<Scope> {
         let map = self.parts.map.current();
         let nobody = Keepers::new();
-        let scene = self.scene(asker.session, grant, &asker.caller, &map.map, &nobody);
+        let scene = self.scene(asker, grant, &map.map, &nobody);
         let mut view = View::new(scene, self.parts.store.begin().await?);
         let inode = view.inode(id).await?;
         ops::open_kind(id, &inode)?;
@@ -135,6 +140,22 @@ impl Mdt {
         let serial = self.issuer.serial(Some(file));
         // No client's session has this number: nothing is put with it.
         Some(self.sign(serial, SessionId(0), holder, scope).signed)
+    }
+
+    /// For who acts for another it ends with his right to do that.
+    fn sign_for(
+        &self,
+        asker: &Asker,
+        serial: Serial,
+        holder: Holder,
+        scope: Scope,
+    ) -> CapabilityGrant {
+        let Some(delegation) = &asker.delegation else {
+            return self.sign(serial, asker.session, holder, scope);
+        };
+        let (now, whose) = (self.now_ms(), (asker.session, holder));
+        let life = delegation.left().unwrap_or_default();
+        self.issuer.issue_for(life, serial, now, whose, scope.delegated())
     }
 
     pub(crate) fn sign(

@@ -35,7 +35,7 @@ impl Mdt {
     ) -> Result<ResyncFileReply> {
         let map = self.parts.map.current();
         let nobody = Keepers::new();
-        let scene = self.scene(asker.session, Grant(0), &asker.caller, &map.map, &nobody);
+        let scene = self.scene(asker, Grant(0), &map.map, &nobody);
         let mut view = View::new(scene, self.parts.store.begin().await?);
         let id = request.id;
         let inode = view.inode(id).await?;

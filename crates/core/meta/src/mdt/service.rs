@@ -93,6 +93,7 @@ impl Mdt {
         if self.sessions.is_untold(asker.session) {
             return Err(Error::LossUntold { session: asker.session });
         }
+        self.check_scope(asker, grant, request).await?;
         if let Some(answer) = self.locking(asker, request).await {
             return answer;
         }
@@ -134,7 +135,7 @@ impl Mdt {
         for attempt in 0..ATTEMPTS {
             let shared = self.leases.shared();
             let serial = self.capability_serial(request);
-            let scene = self.scene(asker.session, grant, &asker.caller, &map.map, &unnamed);
+            let scene = self.scene(asker, grant, &map.map, &unnamed);
             let mut view = View::reading(scene, self.parts.store.begin().await?);
             let run = ops::run(&mut view, request).await;
             let asks = self.alone(asker.session, &view.seen, false);
@@ -292,7 +293,7 @@ impl Mdt {
             return Ok(Run::Done(body));
         }
         self.room.check(request)?;
-        let scene = self.scene(asker.session, grant, &asker.caller, &map.map, keepers);
+        let scene = self.scene(asker, grant, &map.map, keepers);
         let shared = self.leases.shared();
         let mut view = View::new(Scene { refuses, unused_from, lost: &lost, ..scene }, transaction);
         view.outcomes = done.to_vec();
@@ -338,6 +339,7 @@ impl Mdt {
                 return Ok(Run::Again);
             }
         }
+        let scene = view.scene;
         let alone = self.hold_made(asker.session, request, &view);
         let (is_partial, counted) = (view.is_partial, view.counted);
         let (gone, outcomes) = (take(&mut view.gone), take(&mut view.outcomes));
@@ -347,6 +349,7 @@ impl Mdt {
         if let (Request::Commit(commit), Reply::Commit(reply)) = (request, &mut reply) {
             reply.attributes.is_written = self.wrote(asker.session, commit).then_some(true);
         }
+        self.note_made(&scene, &reply);
         self.revoke_changed(request, &outcomes, (done.len(), is_partial));
         self.inodes.add(counted);
         if !self.settings.keeps_deleted {
@@ -387,7 +390,9 @@ impl Mdt {
             made.for_each(|&directory| self.leases.made_alone(session, directory));
             return vec![];
         }
-        if !self.sessions.is_exclusive(session) || self.room.is_short() {
+        // A door may have been a client before.
+        let acts_for_another = view.scene.delegation.is_some();
+        if !self.sessions.is_exclusive(session) || self.room.is_short() || acts_for_another {
             return vec![];
         }
         let unit = |(&id, inode): (&FileId, &Inode)| ExclusiveUnit {
@@ -465,7 +470,20 @@ impl Mdt {
         pruned
     }
 
+    /// What somebody's request runs in.
     pub(crate) fn scene<'a>(
+        &'a self,
+        asker: &'a Asker,
+        grant: Grant,
+        map: &'a FederationMap,
+        keepers: &'a Keepers,
+    ) -> Scene<'a> {
+        let delegation = asker.delegation.as_deref();
+        let scene = self.scene_of(asker.session, grant, &asker.caller, map, keepers);
+        Scene { delegation, of_items: &asker.of_items, ..scene }
+    }
+
+    pub(crate) fn scene_of<'a>(
         &'a self,
         session: SessionId,
         grant: Grant,
@@ -482,6 +500,9 @@ impl Mdt {
             session,
             grant,
             caller,
+            delegation: None,
+            of_items: &[],
+            made: &self.made,
             keepers,
             serials: &self.serials,
             placement: &self.placement,

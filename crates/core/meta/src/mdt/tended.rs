@@ -32,7 +32,7 @@ impl Mdt {
         let (caller, nobody) = (Caller::root(), BTreeSet::new());
         let map = self.parts.map.current();
         loop {
-            let scene = self.scene(NO_SESSION, Grant(0), &caller, &map.map, &nobody);
+            let scene = self.scene_of(NO_SESSION, Grant(0), &caller, &map.map, &nobody);
             let mut view = View::new(scene, self.parts.store.begin().await?);
             let run = background::run(&mut view, change).await;
             let counted = view.counted;

@@ -59,7 +59,9 @@ impl Mdt {
     ) -> Result<Vec<u8>> {
         let Read { page, found, as_of } = self.read_undisturbed(asker, grant, request).await?;
         // In this order: see the module.
+        // Who acts for another asks for each: those for many say nothing of their end.
         let serial = self.serial_of_readable(&found.readable);
+        let serial = serial.filter(|_| asker.delegation.is_none());
         let wished: Vec<FileId> = found.units.into_iter().collect();
         let units = self.leases.grant(asker.session, &wished, as_of);
         let capabilities = serial.and_then(|serial| {
@@ -90,7 +92,7 @@ impl Mdt {
         let (unnamed, mut nobody) = (Keepers::new(), Keepers::new());
         for _ in 0..ATTEMPTS {
             let shared = self.leases.shared();
-            let scene = self.scene(asker.session, grant, &asker.caller, &map.map, &unnamed);
+            let scene = self.scene(asker, grant, &map.map, &unnamed);
             let mut view = View::reading(scene, self.parts.store.begin().await?);
             let mut found = read_tree::Found::default();
             let may_enter = |unit| !self.leases.is_at_work(asker.session, unit);

@@ -10,6 +10,7 @@ use super::{
     commit, create, link, make_directory, make_node, make_symlink, remove_directory, rename,
     set_attributes, unlink,
 };
+use crate::delegation;
 use crate::error::{Error, Result};
 use crate::view::View;
 use tieline_format::mdt::{Entry, key};
@@ -27,8 +28,9 @@ pub async fn run<'a>(view: &mut View<'a>, request: &'a Batch) -> Result<BatchRep
     }
     let own = view.scene;
     let done = view.outcomes.len();
-    for item in request.items.iter().skip(done) {
+    for (index, item) in request.items.iter().enumerate().skip(done) {
         view.scene.caller = &item.caller;
+        view.scene.delegation = own.of_items.get(index).and_then(Option::as_deref);
         view.scene.chosen = Some(item.id);
         let outcome = match at_its_time(view, item).await {
             Ok(attributes) => BatchOutcome {
@@ -75,6 +77,7 @@ async fn one(view: &mut View<'_>, item: &BatchItem) -> Result<Option<Attributes>
     let unreadable = |_| Error::Invalid { what: "an item of a batch cannot be read" };
     let message = Request::decode_message(item.op, &item.message).map_err(unreadable)?;
     view.scene.check_mine(item.id)?;
+    delegation::check(view, &message).await?;
     if is_done(view, item, &message).await? {
         let inode = view.find_inode(item.id).await?;
         return Ok(inode.map(|inode| view.attributes(item.id, &inode)));

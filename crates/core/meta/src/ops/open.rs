@@ -8,7 +8,7 @@ use crate::permission::{self, READ, SEARCH, WRITE};
 use crate::view::{View, unit_of};
 use tieline_format::mdt::Inode;
 use tieline_types::{FileId, FileKind};
-use tieline_wire::meta::{Open, OpenReply};
+use tieline_wire::meta::{ExtentPage, Open, OpenReply};
 
 pub async fn run(view: &mut View<'_>, request: &Open) -> Result<OpenReply> {
     let id = request.id;
@@ -52,7 +52,10 @@ pub async fn reply(
     extents_max: usize,
     unit: FileId,
 ) -> Result<OpenReply> {
-    let extents = chunks::page(view, id, &inode, 0, extents_max).await?;
+    let extents = match view.hides_bytes {
+        true => ExtentPage::default(),
+        false => chunks::page(view, id, &inode, 0, extents_max).await?,
+    };
     Ok(OpenReply {
         attributes: view.attributes(id, &inode),
         layout: inode.layout.unwrap_or_default(),

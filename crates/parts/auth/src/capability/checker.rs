@@ -164,12 +164,11 @@ impl Checker {
             return Err(Refused::Revoked);
         }
         // An MDS rules the files of its own MDT: what it signs of others' is worth nothing.
-        if matches!(&capability.scope, Scope::File { file, .. } if file.mdt() != capability.mdt) {
+        let file = capability.scope.file();
+        if file.is_some_and(|file| file.mdt() != capability.mdt) {
             return Err(Refused::OtherFile);
         }
-        if let Scope::File { file, .. } = &capability.scope
-            && is_below(known.files.get(file))
-        {
+        if file.is_some_and(|file| is_below(known.files.get(&file))) {
             return Err(Refused::Revoked);
         }
         let mut revoked = BTreeSet::new();
@@ -267,7 +266,7 @@ impl Admitted {
 
     fn is_for(&self, wanted: FileId) -> bool {
         match &self.capability.scope {
-            Scope::File { file, .. } => *file == wanted,
+            Scope::File { file, .. } | Scope::Delegated { file, .. } => *file == wanted,
             Scope::Files { .. } => self.check_named(wanted).is_ok(),
             Scope::Own { .. } => false,
         }
@@ -286,12 +285,16 @@ impl Admitted {
     }
 
     fn writes(&self, wanted: FileId) -> Result<(), Refused> {
-        match &self.capability.scope {
-            Scope::File { file, .. } if *file != wanted => Err(Refused::OtherFile),
-            Scope::File { is_write: true, .. } => Ok(()),
-            Scope::File { .. } | Scope::Files { .. } => {
-                Err(Refused::NotGranted("the file may be written"))
+        let scope = &self.capability.scope;
+        match scope {
+            Scope::File { file, is_write, .. } | Scope::Delegated { file, is_write, .. } => {
+                match *is_write {
+                    _ if *file != wanted => Err(Refused::OtherFile),
+                    true => Ok(()),
+                    false => Err(Refused::NotGranted("the file may be written")),
+                }
             }
+            Scope::Files { .. } => Err(Refused::NotGranted("the file may be written")),
             Scope::Own { runs } => {
                 let is_made = wanted.mdt() == self.capability.mdt
                     && runs.iter().any(|run| run.holds(wanted.serial()));
@@ -301,23 +304,26 @@ impl Admitted {
     }
 
     fn reads(&self, wanted: &ObjectName, of: Option<FileId>) -> Result<(), Refused> {
-        if matches!(wanted, ObjectName::Chunk(chunk) if self.is_own(*chunk)) {
+        let scope = &self.capability.scope;
+        let is_for_another = matches!(scope, Scope::Delegated { .. });
+        if !is_for_another && matches!(wanted, ObjectName::Chunk(chunk) if self.is_own(*chunk)) {
             // It wrote these bytes itself.
             return Ok(());
         }
-        match &self.capability.scope {
-            Scope::File { is_read: false, .. } => Err(Refused::NotGranted("the file may be read")),
-            Scope::File { file, .. } if of == Some(*file) => Ok(()),
-            Scope::File { objects, .. }
-                if self.is_of_its_mdt(wanted) && objects.contains(wanted) =>
-            {
-                Ok(())
+        match scope {
+            Scope::File { file, is_read, .. } | Scope::Delegated { file, is_read, .. } => {
+                let is_named = || self.is_of_its_mdt(wanted) && scope.objects().contains(wanted);
+                match *is_read {
+                    false => Err(Refused::NotGranted("the file may be read")),
+                    true if of == Some(*file) || is_named() => Ok(()),
+                    true => Err(Refused::OtherFile),
+                }
             }
             Scope::Files { .. } => match of {
                 Some(file) => self.check_named(file),
                 None => Err(Refused::OtherFile),
             },
-            Scope::File { .. } | Scope::Own { .. } => Err(Refused::OtherFile),
+            Scope::Own { .. } => Err(Refused::OtherFile),
         }
     }
 }

@@ -102,6 +102,18 @@ impl Issuer {
     /// Signs what was found to be right. `now_ms` is the wall's clock.
     pub fn issue(
         &self,
+        serial: Serial,
+        now_ms: u64,
+        whose: (SessionId, Holder),
+        scope: Scope,
+    ) -> CapabilityGrant {
+        self.issue_for(self.life, serial, now_ms, whose, scope)
+    }
+
+    /// The same, for no longer than that.
+    pub fn issue_for(
+        &self,
+        life: Duration,
         Serial(serial): Serial,
         now_ms: u64,
         (session, holder): (SessionId, Holder),
@@ -109,7 +121,7 @@ impl Issuer {
     ) -> CapabilityGrant {
         let mut state = self.lock();
         let key = self.key(&mut state);
-        let life_ms = self.life.as_millis() as u32;
+        let life_ms = self.life.min(life).as_millis() as u32;
         let expires_ms = now_ms + u64::from(life_ms);
         let capability = Capability {
             mdt: self.mdt,

@@ -41,8 +41,7 @@ impl Bench {
     }
 
     fn issue(&self, scope: Scope) -> Vec<u8> {
-        let file = if let Scope::File { file, .. } = &scope { Some(*file) } else { None };
-        let serial = self.issuer.serial(file);
+        let serial = self.issuer.serial(scope.file());
         self.issuer.issue(serial, self.now(), (SESSION, ANN), scope).signed
     }
 
@@ -263,4 +262,50 @@ fn a_holder_is_a_client_and_a_principal() {
     assert_eq!(of(1, Some("ann@X")), of(1, Some("ann@X")));
     assert_ne!(of(1, Some("ann@X")), of(2, Some("ann@X")));
     assert_ne!(of(1, Some("ann@X")), of(1, Some("bob@X")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_acts_for_another_reads_what_he_may_and_not_what_the_session_wrote() {
+    let bench = bench();
+    let adopted = ObjectName::External { path: "a/b".into(), size: 1, mtime_ns: 0 };
+    let objects = vec![adopted.clone()];
+    let of = |is_read, is_write| Scope::Delegated {
+        file: FILE,
+        is_read,
+        is_write,
+        objects: objects.clone(),
+    };
+    let own = ObjectName::Chunk(chunk(SESSION.0, 1));
+    let read = |shown: &[u8], object: &ObjectName, file| {
+        let admitted = bench.checker.admit(Some(shown), ANN).unwrap();
+        admitted.allows(Wish::Read { object, file })
+    };
+    let put = |shown: &[u8], file| {
+        let admitted = bench.checker.admit(Some(shown), ANN).unwrap();
+        admitted.allows(Wish::Put { chunk: chunk(SESSION.0, 2), file })
+    };
+    let (reading, writing) = (bench.issue(of(true, false)), bench.issue(of(false, true)));
+    assert_eq!(read(&reading, &own, Some(FILE)), Ok(()));
+    assert_eq!(read(&reading, &adopted, None), Ok(()));
+    // Another user's, over the same session.
+    assert_eq!(read(&reading, &own, Some(FileId(43))), Err(Refused::OtherFile));
+    assert!(matches!(read(&writing, &own, Some(FILE)), Err(Refused::NotGranted(_))));
+    assert!(matches!(put(&reading, FILE), Err(Refused::NotGranted(_))));
+    assert_eq!(put(&writing, FILE), Ok(()));
+    assert_eq!(put(&writing, FileId(43)), Err(Refused::OtherFile));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_given_for_less_ends_sooner() {
+    let bench = bench();
+    let serial = bench.issuer.serial(Some(FILE));
+    let (life, whose) = (std::time::Duration::from_secs(7), (SESSION, ANN));
+    let scope = file(false, vec![]).delegated();
+    let given = bench.issuer.issue_for(life, serial, bench.now(), whose, scope);
+    assert_eq!(given.life_ms, 7000);
+    assert_eq!(bench.read(&given.signed, ANN, FILE), Ok(()));
+    advance(life).await;
+    assert_eq!(bench.read(&given.signed, ANN, FILE), Err(Refused::Expired));
+    let longer = bench.issuer.issue_for(2 * LIFE_MAX, serial, 0, whose, file(false, vec![]));
+    assert_eq!(u128::from(longer.life_ms), LIFE_MAX.as_millis());
 }

@@ -7,6 +7,8 @@
 //!
 //! Invariant: a name is printable and at most [`NAME_MAX`] long, whatever was sent.
 
+use std::borrow::Cow;
+
 const NAME_MAX: usize = 256;
 
 /// Tags of DER that stand on the way; those of fields are these and the field's number.
@@ -14,6 +16,7 @@ const SEQUENCE: u8 = 0x30;
 const OBJECT: u8 = 0x06;
 const STRING: u8 = 0x1b;
 const INTEGER: u8 = 0x02;
+const OCTETS: u8 = 0x04;
 const FIELD: u8 = 0xa0;
 const INITIAL: u8 = 0x60;
 const TICKET: u8 = 0x61;
@@ -57,8 +60,28 @@ pub fn server(token: &[u8]) -> Option<String> {
     (name.len() <= NAME_MAX).then_some(name)
 }
 
-/// The fields of a token's request.
+/// The bytes of a token's authenticator as they are sealed, whatever stands around them.
+pub fn authenticator(token: &[u8]) -> Option<&[u8]> {
+    let sealed = within(field(request(token)?, 4)?, SEQUENCE)?;
+    within(field(sealed, 2)?, OCTETS)
+}
+
+/// A request as a token of a mechanism, if it stands alone.
+pub fn framed<'a>(token: &'a [u8], mechanism: &[u8]) -> Cow<'a, [u8]> {
+    if token.first() != Some(&REQUEST) {
+        return Cow::Borrowed(token);
+    }
+    let name = [&[OBJECT, mechanism.len() as u8][..], mechanism].concat();
+    let length = (name.len() + TOKEN_REQUEST.len() + token.len()) as u32;
+    let head = [&[INITIAL, 0x84][..], &length.to_be_bytes()].concat();
+    Cow::Owned([&head[..], &name, &TOKEN_REQUEST, token].concat())
+}
+
+/// The fields of a token's request, which may also stand alone.
 fn request(token: &[u8]) -> Option<&[u8]> {
+    if token.first() == Some(&REQUEST) {
+        return within(within(token, REQUEST)?, SEQUENCE);
+    }
     let mut token = within(token, INITIAL)?;
     take(&mut token, OBJECT)?;
     within(within(token.strip_prefix(&TOKEN_REQUEST)?, REQUEST)?, SEQUENCE)

@@ -448,3 +448,54 @@ fn a_collection_whose_first_choice_has_ended_has_others() {
         assert!(chosen.is_some());
     });
 }
+
+/// What a stock client sends to a door, which nobody bound to anything.
+#[test]
+fn what_a_user_sent_to_a_door_is_opened_with_the_doors_key() {
+    with_realm(|kdc, dir| {
+        let ann = user(kdc, dir);
+        let [door, other] =
+            ["HTTP/door.uf.example@EXTENCI.ORG", "HTTP/other.uf.example@EXTENCI.ORG"];
+        let names = [MDS, door, other].map(str::to_owned);
+        kdc.keytab("all.keytab", &names).unwrap();
+        let server = keytab(kdc.keytab("mds.keytab", &names[..2]).unwrap());
+        let send = |service: &str| {
+            let mut initiator = GssInitiator::new(ann.clone(), service.to_owned());
+            initiator.advance(None, None).unwrap().token.unwrap()
+        };
+        let token = send(door);
+        assert_eq!(service_of(&token).as_deref(), Some(door));
+        let seen = witness(&server, door, &token).unwrap();
+        assert_eq!((seen.user.as_str(), seen.service.as_str()), ("ann@EXTENCI.ORG", door));
+        assert!(seen.lifetime.unwrap() > Duration::from_secs(3600));
+        // Other servers are shown it, too: who asks remembers the mark.
+        let again = witness(&server, door, &token).unwrap();
+        assert_eq!(again.mark, seen.mark);
+        // Whoever sent it hears from each that the service is there.
+        let mut initiator = GssInitiator::new(ann.clone(), door.to_owned());
+        let first = initiator.advance(None, None).unwrap().token.unwrap();
+        let answer = witness(&server, door, &first).unwrap().answer;
+        let proof = initiator.advance(answer.as_deref(), None).unwrap().proof.unwrap();
+        assert_eq!(proof.peer, door);
+        // Alone, as other protocols send it, it is the same one.
+        let at = token.windows(2).position(|two| two == [0x6e, 0x82]).unwrap();
+        let bare = &token[at..];
+        assert_eq!(service_of(bare).as_deref(), Some(door));
+        assert_eq!(witness(&server, door, bare).unwrap().mark, seen.mark);
+        assert_ne!(witness(&server, door, &send(door)).unwrap().mark, seen.mark);
+
+        let wrong = |service: &str, token: &[u8]| witness(&server, service, token).unwrap_err();
+        wrong(door, &send(MDS));
+        wrong(MDS, &token);
+        wrong(other, &send(other));
+        wrong(door, b"no token");
+        for at in (token.len() - 300..token.len()).step_by(7) {
+            let mut changed = token.clone();
+            changed[at] ^= 1;
+            wrong(door, &changed);
+        }
+        // What binds a handshake is not asked of a door's users, and not left out of handshakes.
+        let mut acceptor = GssAcceptor::new(server.clone());
+        assert_eq!(acceptor.step(Some(&send(MDS)), &[7; 32]).unwrap_err(), Trouble::Unbound);
+    });
+}

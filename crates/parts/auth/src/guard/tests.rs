@@ -35,6 +35,7 @@ fn cell(rules: &[&str]) -> MapCell {
             }],
             machines: None,
             strangers: None,
+            doors: None,
         }),
         invitations: None,
         repositories: None,
@@ -200,4 +201,21 @@ fn an_address_is_found_with_and_without_a_scope() {
     assert_eq!(of("[fe80::1%2]:7640").as_deref(), Some("fe80::1"));
     assert_eq!(of("[fe80::1%eth0]:7640").as_deref(), Some("fe80::1"));
     assert_eq!(of("mds.uf.example:7640"), None);
+}
+
+#[test]
+fn what_is_sent_to_a_door_is_for_its_services_and_for_no_server() {
+    let guard = guard(Flavor::Null, true, &["default=krb5i"]);
+    let [door, server] = ["HTTP/door@EXTENCI.ORG", "host/oss.uf.example@UFL.EDU"];
+    let sent = |service| Seeded::for_door(1, "bob@EXTENCI.ORG", service, 7);
+    let seen = guard.witness(&sent(door), |service| service == door).unwrap();
+    assert_eq!((seen.user.as_str(), seen.service.as_str()), ("bob@EXTENCI.ORG", door));
+    let wrong = |token: &[u8], may_be: fn(&str) -> bool| guard.witness(token, may_be).unwrap_err();
+    assert!(wrong(&sent(door), |_| false).to_string().contains("no service of that door"));
+    // Whatever a map says: that stands on the line elsewhere.
+    assert!(wrong(&sent(server), |_| true).to_string().contains("no service of that door"));
+    assert_eq!(wrong(&Seeded::for_door(2, "bob@R", door, 7), |_| true), Trouble::Binding);
+    wrong(b"short", |_| true);
+    let cannot = newcomer(Flavor::Null, Flavor::Null, false);
+    assert!(cannot.witness(&sent(door), |_| true).is_err());
 }

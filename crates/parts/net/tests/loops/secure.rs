@@ -404,6 +404,7 @@ fn cell(flavor: Flavor, version: u64) -> (MapCell, tieline_format::map::SignedMa
             services: vec![],
             machines: None,
             strangers: None,
+            doors: None,
         }),
         invitations: None,
         repositories: None,

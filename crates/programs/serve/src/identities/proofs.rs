@@ -7,6 +7,9 @@
 //! identities changed. The MDT notes what was shown with the session: so a server that is started
 //! again knows it, though the user's tickets may be gone by then.
 //!
+//! What was shown of a user of a door ([`Handed`]) goes on beyond nothing: whoever is spoken for
+//! logs in again.
+//!
 //! Invariants: a token counts once, for one session and one number (channel bindings, and the
 //! library's replay cache); at most [`PROOFS_MAX`] are kept, the oldest go first.
 
@@ -14,6 +17,7 @@ use super::{Sessions, Who, lock};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_auth::{Guard, Trouble, proof_binding};
+use tieline_format::mdt::{Delegated, Shown};
 use tieline_types::{ErrorKind, SessionId, Version};
 use tieline_wire::meta::{BatchItem, SetAttributes};
 use tieline_wire::{Failure, Op, Request};
@@ -89,10 +93,20 @@ fn is_by_handle(change: &SetAttributes) -> bool {
     change.is_handle && (change.mode, change.uid, change.gid) == (None, None, None)
 }
 
+/// For whom a door speaks.
+#[derive(Clone, Debug)]
+pub struct Handed {
+    pub delegated: Delegated,
+    pub number: u64,
+    pub until: Instant,
+}
+
 /// A user, as proven.
 #[derive(Clone)]
 pub struct Proof {
     who: Arc<Who>,
+    /// A door speaks for him.
+    handed: Option<Arc<Handed>>,
     /// By which tables.
     known_by: KnownBy,
     shown: Instant,
@@ -109,20 +123,37 @@ impl Proof {
     pub fn new(who: &Who, known_by: KnownBy, lifetime: Option<Duration>) -> Self {
         let shown = Instant::now();
         let until = lifetime.map(|left| shown + left);
-        Self { who: Arc::new(who.clone()), known_by, shown, until }
+        Self { who: Arc::new(who.clone()), handed: None, known_by, shown, until }
+    }
+
+    /// Of a user of a door.
+    pub fn handed_on(who: &Who, known_by: KnownBy, handed: Handed) -> Self {
+        let until = Some(handed.until);
+        Self { until, handed: Some(Arc::new(handed)), ..Self::new(who, known_by, None) }
     }
 
     /// As it was noted, with the seconds that its ticket has left (less than none: it is over). Who
     /// the principal is, is still to be found.
-    pub fn noted(principal: Arc<str>, left: Option<i64>) -> Self {
+    pub fn noted(number: u64, noted: Shown, left: Option<i64>) -> Self {
+        let Shown { principal, delegated, .. } = noted;
         let shown = Instant::now();
         let until = left.map(|left| {
             let apart = Duration::from_secs(left.unsigned_abs());
             let until = if left < 0 { shown.checked_sub(apart) } else { shown.checked_add(apart) };
             until.unwrap_or(shown)
         });
-        let who = Arc::new(Who::nobody_by(Some(principal)));
-        Self { who, known_by: (u64::MAX, Version(u64::MAX)), shown, until }
+        let handed = delegated.map(|delegated| {
+            // All that a door says has an end.
+            let until = until.unwrap_or(shown);
+            Arc::new(Handed { delegated, number, until })
+        });
+        let whose = handed.as_ref().map_or(principal, |one| one.delegated.principal.clone());
+        let who = Arc::new(Who::nobody_by(Some(whose.into())));
+        Self { who, handed, known_by: (u64::MAX, Version(u64::MAX)), shown, until }
+    }
+
+    pub fn handed(&self) -> Option<&Handed> {
+        self.handed.as_deref()
     }
 
     pub fn known_by(&self) -> KnownBy {
@@ -155,7 +186,12 @@ impl Proofs {
         let sessions = lock(&self.0);
         let found = number.and_then(|number| sessions.get(&session)?.get(&number));
         let proof = found.ok_or_else(|| again("this proof is not known here: show it again"))?;
-        if proof.until.is_some_and(|until| Instant::now() >= until + errand.beyond()) {
+        if let Some(handed) = proof.handed() {
+            if Instant::now() >= handed.until {
+                let whose = &handed.delegated.principal;
+                return Err(again(&format!("{whose} is spoken for no longer: log in again")));
+            }
+        } else if proof.until.is_some_and(|until| Instant::now() >= until + errand.beyond()) {
             return Err(again("the ticket behind this proof is over: show a newer one"));
         }
         Ok(proof.clone())
@@ -217,6 +253,7 @@ pub async fn accept(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tieline_format::mdt::DelegatedBy;
     use tieline_types::{Caller, FileId, Mode, Role, SetTime, Time, Uid};
     use tieline_wire::meta::GetAttributes;
     use tieline_wire::quotas::Promise;
@@ -308,6 +345,38 @@ mod tests {
             mtime: None,
             is_handle: false,
             is_access: None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_spoken_for_has_an_end_whatever_is_open() {
+        let (proofs, session) = (Proofs::default(), SessionId(7));
+        let kind = |number, errand| {
+            proofs.find(session, Some(number), errand).err().map(|failure| failure.kind)
+        };
+        let (principal, by) = ("ann@EXTENCI.ORG".to_owned(), DelegatedBy::Word);
+        let delegated = Delegated { principal, by, scope: None };
+        let until = Instant::now() + Duration::from_secs(60);
+        let handed = Handed { delegated: delegated.clone(), number: 2, until };
+        proofs.keep(session, 2, Proof::handed_on(&who(5001), BY, handed));
+        let noted = |until| Shown {
+            principal: String::new(),
+            at: Time::default(),
+            until,
+            delegated: Some(delegated.clone()),
+        };
+        let late = Proof::noted(3, noted(Some(Time::default())), Some(60));
+        assert_eq!(late.principal().unwrap().as_ref(), "ann@EXTENCI.ORG");
+        proofs.keep(session, 3, late);
+        proofs.keep(session, 4, Proof::noted(4, noted(None), None));
+        for errand in [Errand::New, Errand::Told, Errand::OfHandle] {
+            assert_eq!((kind(2, errand), kind(3, errand)), (None, None));
+            assert_eq!(kind(4, errand), Some(ErrorKind::Unauthenticated), "it has no end");
+        }
+        tokio::time::advance(Duration::from_secs(60)).await;
+        for errand in [Errand::New, Errand::Told, Errand::OfHandle] {
+            assert_eq!(kind(2, errand), Some(ErrorKind::Unauthenticated));
+            assert_eq!(kind(3, errand), Some(ErrorKind::Unauthenticated));
         }
     }
 

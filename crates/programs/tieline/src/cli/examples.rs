@@ -230,6 +230,18 @@ Examples:
 An adopted file becomes a hard link to itself where that is possible, else a clone (reflink), and
 everything else a copy. Modes, times and attributes are kept, owners if you are root.";
 
+pub const DOOR: &str = "\
+Examples:
+  tieline door add tieline_door/xrd.uf.example@EXTENCI.ORG \\
+    --tickets-for xrootd/xrd.uf.example@EXTENCI.ORG
+  tieline door add tieline_door/web.uf.example@EXTENCI.ORG --vouch-for group:cms \\
+    --scope read:/data --scope modify:/scratch --life 30min
+  tieline door list
+  tieline door remove tieline_door/web.uf.example@EXTENCI.ORG
+
+A door shows what its users sent to its services. Every MDS opens that with the service's key, which
+is in its keytab and not the door's: who has it can make tickets of anybody. By its word a door
+vouches only for those who are named here.";
 pub const FLAVOR: &str = "\
 Examples:
   tieline flavor set extenci.srpc.flavor.default=krb5i

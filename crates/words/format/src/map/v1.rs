@@ -5,7 +5,7 @@ use minicbor::{Decode, Encode};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use tieline_types::{
-    Digest, FileId, FlavorRules, FsName, GrantedId, MachineTrust, MdtIndex, Name, OstIndex,
+    Digest, Door, FileId, FlavorRules, FsName, GrantedId, MachineTrust, MdtIndex, Name, OstIndex,
     OstPlace, PoolName, RepositoryName, SiteName, Strangers, Version,
 };
 
@@ -138,6 +138,9 @@ pub struct Security {
     pub machines: Option<Vec<Machine>>,
     #[n(4)]
     pub strangers: Option<Strangers>,
+    /// Who may speak for users that came to them.
+    #[n(5)]
+    pub doors: Option<Vec<Door>>,
 }
 
 /// How far a machine is believed.
@@ -155,6 +158,11 @@ impl Security {
     pub fn machine(&self, principal: &str) -> Option<MachineTrust> {
         let mut machines = self.machines.iter().flatten();
         machines.find(|machine| machine.principal == principal).map(|machine| machine.trust)
+    }
+
+    /// The door with this principal, if it is one.
+    pub fn door(&self, principal: &str) -> Option<&Door> {
+        self.doors.iter().flatten().find(|door| door.principal == principal)
     }
 
     pub fn strangers(&self) -> Strangers {

@@ -5,7 +5,7 @@ use minicbor::{Decode, Encode};
 use tieline_types::quota::{Grace, Limits, Payer, Share, Used};
 use tieline_types::{
     Acls, ClientId, Digest, FileId, FileKind, FsName, Gid, Grant, GrantedId, Layout, LostLock,
-    MdtIndex, Mode, Name, OstIndex, OstPlace, SessionId, Time, Uid, Version,
+    MdtIndex, Mode, Name, OstIndex, OstPlace, Scope, SessionId, Time, Uid, Version,
 };
 pub use tieline_types::{Identity, MappedTo};
 
@@ -343,6 +343,7 @@ impl SerialRun {
 /// for that carry the proof's number.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Shown {
+    /// Nobody's for a delegation: a build that does not know what limits it would not keep it.
     #[n(0)]
     pub principal: String,
     #[n(1)]
@@ -350,6 +351,39 @@ pub struct Shown {
     /// The end of the ticket; `None`: it has none.
     #[n(2)]
     pub until: Option<Time>,
+    /// A door speaks for him.
+    #[n(3)]
+    pub delegated: Option<Delegated>,
+}
+
+/// For whom a door speaks.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Delegated {
+    /// The user's.
+    #[n(0)]
+    pub principal: String,
+    #[n(1)]
+    pub by: DelegatedBy,
+    /// What it asked for. What the map lets the door is looked up.
+    #[n(2)]
+    pub scope: Option<Scope>,
+}
+
+/// What showed that the user had come.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub enum DelegatedBy {
+    /// His own ticket for this server.
+    #[n(1)]
+    Own,
+    /// His ticket for a service of the door.
+    #[n(2)]
+    Ticket {
+        #[n(0)]
+        service: String,
+    },
+    /// The door's word.
+    #[n(3)]
+    Word,
 }
 
 impl Record for Shown {

@@ -137,9 +137,24 @@ pub fn records() -> Vec<Sample> {
     let runs = Some(vec![mdt::SerialRun { first: 32_768, count: 8192 }]);
     samples.push(record("-runs", mdt::Session { runs, ..session.clone() }));
     samples.push(record("", session));
-    let shown =
-        mdt::Shown { principal: "ann@EXTENCI.ORG".into(), at: time(6), until: Some(time(7)) };
-    samples.push(record("", shown));
+    let shown = mdt::Shown {
+        principal: "ann@EXTENCI.ORG".into(),
+        at: time(6),
+        until: Some(time(7)),
+        delegated: None,
+    };
+    samples.push(record("", shown.clone()));
+    let ticket = mdt::DelegatedBy::Ticket { service: "xrootd/xrd.uf.example@EXTENCI.ORG".into() };
+    for (variant, by) in [
+        ("-delegated-own", mdt::DelegatedBy::Own),
+        ("-delegated", ticket),
+        ("-delegated-word", mdt::DelegatedBy::Word),
+    ] {
+        let principal = shown.principal.clone();
+        let delegated = Some(mdt::Delegated { principal, by, scope: Some(scope()) });
+        let shown = mdt::Shown { principal: String::new(), delegated, ..shown.clone() };
+        samples.push(record(variant, shown));
+    }
     let answer = mdt::Answer { op: 6, is_failure: true, body: vec![0x82, 2, 0x60] };
     samples.push(record("", answer));
     samples
@@ -211,6 +226,7 @@ pub fn records() -> Vec<Sample> {
         }],
         machines: None,
         strangers: None,
+        doors: None,
     };
     let machine = map::Machine {
         principal: "host/wn17.uf.example@UFL.EDU".into(),
@@ -220,9 +236,28 @@ pub fn records() -> Vec<Sample> {
     let ruled = Security { machines, strangers, ..security.clone() };
     let ruled = FederationMap { security: Some(ruled), ..map.clone() };
     samples.push(record("-machines", ruled));
+    let door = Door {
+        principal: "tieline_door/xrd.uf.example@EXTENCI.ORG".into(),
+        services: vec!["xrootd/xrd.uf.example@EXTENCI.ORG".into()],
+        vouches_for: vec![
+            Vouched::Everybody,
+            Vouched::User("ann".parse().unwrap()),
+            Vouched::Group("cms".parse().unwrap()),
+        ],
+        scope: Some(scope()),
+        seconds_max: Some(1800),
+    };
+    let open = Security { doors: Some(vec![door]), ..security.clone() };
+    let open = FederationMap { security: Some(open), ..map.clone() };
+    samples.push(record("-doors", open));
     let proven = FederationMap { security: Some(security), ..map.clone() };
     samples.extend([record("", map), record("-security", proven), record("", signed)]);
     samples
+}
+
+fn scope() -> Scope {
+    let allowed = ["read:/data", "create:/data/new", "modify:/scratch/ann"];
+    Scope::new(allowed.iter().map(|text| text.parse().unwrap()).collect()).unwrap()
 }
 
 fn superblock() -> mdt::Superblock {

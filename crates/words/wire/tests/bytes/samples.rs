@@ -4,12 +4,14 @@ mod capabilities;
 mod chunks;
 mod kept;
 mod limits;
+mod maps;
 mod names;
 mod people;
 mod trees;
 
 use self::chunks::{adopted_calls, chunk_calls, copy_calls, mirror_calls};
 use self::kept::{chores, ledger_calls};
+use self::maps::map_calls;
 use self::names::{creations, removals};
 use crate::golden::Sample;
 use std::fmt::Debug;
@@ -81,13 +83,20 @@ fn pair<C: Call>(call: C, reply: C::Reply) -> Vec<Sample>
 where
     C::Reply: PartialEq + Debug + RefUnwindSafe + 'static,
 {
-    let name = format!("reply-{}", C::OP.name());
+    vec![request("", call), reply_of::<C>("", reply)]
+}
+
+fn reply_of<C: Call>(variant: &str, reply: C::Reply) -> Sample
+where
+    C::Reply: PartialEq + Debug + RefUnwindSafe + 'static,
+{
+    let name = format!("reply-{}{variant}", C::OP.name());
     let bytes = tieline_wire::encode(&reply);
     let decode = |bytes: &[u8]| -> Result<C::Reply, BodyError> {
         C::OP.check_reply(bytes)?;
         tieline_wire::decode(bytes)
     };
-    vec![request("", call), Sample::new(name, reply, bytes, decode)]
+    Sample::new(name, reply, bytes, decode)
 }
 
 /// No wildcard: a new call does not compile without its samples.
@@ -374,57 +383,6 @@ fn layout_calls(op: Op) -> Vec<Sample> {
     samples.push(request("-any-pool", meta::SetLayout { id, layout: Some(any) }));
     samples.push(request("-mirror-pools", meta::SetLayout { id, layout: Some(each) }));
     samples.push(request("-inherit", meta::SetLayout { id, layout: None }));
-    samples
-}
-
-fn map_calls(op: Op) -> Vec<Sample> {
-    if op == Op::GetMap {
-        let reply = federation::MapReply {
-            version: Version(7),
-            signed: vec![1, 0, 0x80],
-            key: Some("d75a980182b10ab7".into()),
-            now_ms: Some(1_700_000_000_123),
-        };
-        return pair(federation::GetMap {}, reply);
-    }
-    let pool: PoolName = "uf".parse().unwrap();
-    let osts = vec![OstIndex(0), OstIndex(3)];
-    let edit = |edit| federation::EditMap { edit };
-    let reply = federation::EditMapReply { version: Version(8) };
-    let mut samples = pair(edit(MapEdit::PoolNew(pool.clone())), reply);
-    let add = MapEdit::PoolAdd { pool: pool.clone(), osts: osts.clone() };
-    let remove = MapEdit::PoolRemove { pool: pool.clone(), osts };
-    samples.push(request("-pool-destroy", edit(MapEdit::PoolDestroy(pool))));
-    samples.push(request("-pool-add", edit(add)));
-    samples.push(request("-pool-remove", edit(remove)));
-    samples.push(request("-activate", edit(MapEdit::OstActivate(OstIndex(3)))));
-    samples.push(request("-deactivate", edit(MapEdit::OstDeactivate(OstIndex(3)))));
-    let (_, rule) = FlavorRule::parse("extenci.srpc.flavor.10.0.0.0/8.cli2ost=krb5p").unwrap();
-    samples.push(request("-flavor-set", edit(MapEdit::FlavorSet(rule))));
-    samples.push(request("-flavor-unset", edit(MapEdit::FlavorUnset(rule))));
-    let (principal, trust) = ("host/wn17.uf.example@UFL.EDU".to_owned(), Some(MachineTrust::Root));
-    samples.push(request("-machine-set", edit(MapEdit::MachineSet { principal, trust })));
-    let (site, digest) = ("fnal".parse().unwrap(), [0xd1; 32]);
-    let invite = MapEdit::SiteInvite { site, digest, until_ms: 1_700_000_000_123 };
-    samples.push(request("-site-invite", edit(invite)));
-    let join = federation::SiteJoin {
-        secret: [0x5a; 32],
-        addresses: vec!["tieline.fnal.example:7640".into()],
-        osts: 2,
-        has_mdt: true,
-        principal: Some("host/tieline.fnal.example@FNAL.GOV".into()),
-    };
-    samples.push(request("-site-join", edit(MapEdit::SiteJoin(join))));
-    let name: tieline_types::RepositoryName = "sw.example.org".parse().unwrap();
-    let add = federation::RepositoryAdd {
-        name: name.clone(),
-        sources: vec!["https://stratum1.uf.example/sw".into(), "file:///srv/sw".into()],
-        list: Digest::blake3([0xd1; 32]),
-        junction: "sw".parse().unwrap(),
-    };
-    samples.push(request("-repository-add", edit(MapEdit::RepositoryAdd(add))));
-    samples.push(request("-repository-remove", edit(MapEdit::RepositoryRemove(name))));
-    samples.push(request("-strangers-set", edit(MapEdit::StrangersSet(Strangers::Squash))));
     samples
 }
 

@@ -55,10 +55,18 @@ pub fn alone() -> Vec<Sample> {
         let bytes = tieline_wire::encode(&value);
         Sample::new(name, value, bytes, |bytes| tieline_wire::decode::<Capability>(bytes))
     };
+    let objects = vec![external()];
+    let delegated = Scope::Delegated {
+        file: tieline_types::FileId(4711),
+        is_read: true,
+        is_write: false,
+        objects,
+    };
     let files = Scope::Files { runs: vec![FileRun { first: 4711, count: 3 }] };
     vec![
         sample("capability-file", file),
         sample("capability-files", files),
         sample("capability-own", own()),
+        sample("capability-delegated", delegated),
     ]
 }

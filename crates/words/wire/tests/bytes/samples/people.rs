@@ -26,12 +26,36 @@ pub fn calls(op: Op) -> Vec<Sample> {
         Op::Prove => {
             let reply = identity::ProveReply {
                 caller: caller(),
-                principal: Some(principal),
+                principal: Some(principal.clone()),
                 how: "mapped to ann".into(),
                 seconds: Some(36_000),
                 is_believed: false,
+                scope: None,
+                answer: None,
             };
-            pair(identity::Prove { proof: 7, token: Some(vec![0x60, 0x82]) }, reply)
+            let token = Some(vec![0x60, 0x82]);
+            let proof = identity::Prove { proof: 7, token, delegation: None };
+            let mut samples = pair(proof.clone(), reply.clone());
+            let scope = Scope::new(vec!["read:/data".parse().unwrap()]).unwrap();
+            let own = identity::Delegation {
+                evidence: None,
+                scope: Some(scope.clone()),
+                seconds: Some(600),
+            };
+            let ticket = identity::Evidence::Ticket(vec![0x6e, 0x82]);
+            let word = identity::Evidence::Word { principal };
+            for (variant, evidence) in
+                [("-own", None), ("-ticket", Some(ticket)), ("-word", Some(word))]
+            {
+                let token = proof.token.clone().filter(|_| evidence.is_none());
+                let delegation = Some(identity::Delegation { evidence, ..own.clone() });
+                let delegated = identity::Prove { token, delegation, ..proof };
+                samples.push(request(variant, delegated));
+            }
+            let answer = Some(vec![0x60, 0x81]);
+            let limited = identity::ProveReply { scope: Some(scope), answer, ..reply };
+            samples.push(reply_of::<identity::Prove>("-scope", limited));
+            samples
         }
         _ => {
             let user = identity::NewIdentity {
