@@ -5,15 +5,18 @@ use super::doors::{Doors, scope};
 use super::hostile::REALM;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_base::contact::Contact;
 use tieline_base::dialing::real_world;
 use tieline_base::proving::Proving;
 use tieline_client::{Parts, Settings, Volume};
-use tieline_files::{Access, At, Files, NewFile};
+use tieline_files::{Access, At, Files, NewFile, Paths, Who};
 use tieline_servers::{Delegations, SpokenFor, Wish};
 use tieline_types::{Caller, ErrorKind, FileId, Mode, Scope};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -111,8 +114,84 @@ pub async fn works(doors: &Doors<'_, '_>) -> Result<()> {
         .shell("chmod 777 fnal && mkdir -m 777 fnal/far && sync fnal fnal/far")?;
     let door = Door::new(doors).await?;
     let outcome = serves(doors, &door).await;
+    let outcome = match outcome {
+        Ok(()) => speaks_a_protocol(doors, &door).await,
+        failed => failed,
+    };
     door.volume.close(PATIENCE).await;
     outcome
+}
+
+/// The same users before a door with a protocol of its own, which knows nothing of how they were
+/// proved.
+async fn speaks_a_protocol(doors: &Doors<'_, '_>, door: &Door) -> Result<()> {
+    let both = ["read:/data", "modify:/data"];
+    let ann = door.speak(doors, "ann", (Some(scope(&both)?), None)).await?;
+    let bob = door.speak(doors, "bob", (Some(scope(&["read:/data2"])?), None)).await?;
+    let who = |user: &SpokenFor| Who {
+        caller: user.caller.clone(),
+        scope: user.scope.clone().map(Arc::new),
+    };
+    let users = [("ann".to_owned(), who(&ann)), ("bob".to_owned(), who(&bob))];
+    let paths = Paths::new(door.volume.clone());
+    let serves = tieline_testdoor::Door::new(paths, users.into_iter().collect());
+    let socket = doors.scene.federation.local("test-door");
+    let listener = tokio::net::UnixListener::bind(&socket)?;
+    let serving = tokio::spawn(serves.serve(listener));
+    let outcome = async {
+        let (mut hers, mut his) =
+            (Line::login(&socket, "ann").await?, Line::login(&socket, "bob").await?);
+        for replaces in ["", " replace"] {
+            let told = hers.ask(&format!("PUT /data/sent 5{replaces}"), b"bytes").await?;
+            ensure!(told.starts_with("OK"), "{told}");
+        }
+        ensure!(hers.ask("READV /data/sent 0-2 3-5", b"").await?.ends_with("byes"));
+        let refused = async |line: &mut Line, asked: &str| {
+            let told = line.ask(asked, b"").await?;
+            ensure!(told.starts_with("NO PermissionDenied"), "{asked}: {told}");
+            Ok(())
+        };
+        for asked in ["STAT /data/sent", "GET /data2/../data/sent", "PUT /data2/new 5"] {
+            refused(&mut his, asked).await?;
+        }
+        for asked in ["STAT /data2", "LS /"] {
+            refused(&mut hers, asked).await?;
+        }
+        let stranger = Line::login(&socket, "eve").await;
+        ensure!(stranger.is_err(), "somebody else is let in");
+        Ok(())
+    };
+    let outcome = outcome.await;
+    serving.abort();
+    outcome
+}
+
+/// A visitor of the test door.
+struct Line(BufReader<UnixStream>);
+
+impl Line {
+    async fn login(socket: &Path, name: &str) -> Result<Self> {
+        let mut line = Self(BufReader::new(UnixStream::connect(socket).await?));
+        let told = line.ask(&format!("LOGIN {name}"), b"").await?;
+        ensure!(told.starts_with("OK"), "{told}");
+        Ok(line)
+    }
+
+    /// The answer's head and bytes. An upload's bytes follow when they may.
+    async fn ask(&mut self, words: &str, bytes: &[u8]) -> Result<String> {
+        self.0.write_all(format!("{words}\n").as_bytes()).await?;
+        let mut head = String::new();
+        self.0.read_line(&mut head).await?;
+        if head == "GO\n" {
+            self.0.write_all(bytes).await?;
+            head.clear();
+            self.0.read_line(&mut head).await?;
+        }
+        let length = head.strip_prefix("OK ").and_then(|length| length.trim().parse().ok());
+        let mut rest = vec![0; length.unwrap_or(0)];
+        self.0.read_exact(&mut rest).await?;
+        Ok(head + &String::from_utf8_lossy(&rest))
+    }
 }
 
 async fn serves(doors: &Doors<'_, '_>, door: &Door) -> Result<()> {
