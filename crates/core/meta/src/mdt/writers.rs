@@ -88,6 +88,11 @@ impl Mdt {
             let Ok((session, recall, answer)) = joined else { continue };
             let outcome = if answer.is_some() { "looked" } else { "unlooked" };
             METRICS.recalls.with_label_values(&[outcome]).inc();
+            if answer.is_none() {
+                // Nothing is promised then, and whoever looks into it must find that here.
+                let (file, files) = (recall.unit, recall.files.len());
+                tracing::info!(%session, %file, files, "a writer does not answer: another looks");
+            }
             let still = answer.as_ref().map(|answer| answer.open.as_slice());
             self.writers.answered((session, said), &recall, still);
         }
