@@ -7,6 +7,7 @@
 //! * [`room`]: what is free of it, and promised to whom.
 //! * [`site`]: those limits: how much is filled, and for whom.
 //! * [`adopted`]: files that were there before us: listed, read, their checksums told.
+//! * [`tape`]: files put together for a site's HSM, and chunks made of what it brings back.
 //! * [`volatile`]: which of its objects are not durable yet, and which never became so.
 //!
 //! Believes capabilities, not clients. Believes nobody about bytes: what is put is verified against
@@ -21,6 +22,7 @@ mod rights;
 mod room;
 mod service;
 mod site;
+mod tape;
 mod target;
 mod volatile;
 
@@ -28,6 +30,7 @@ pub use copies::ObjectSource;
 pub use rights::Rights;
 pub use service::ChunkService;
 pub use site::Limits;
+pub use tape::TapeService;
 
 use std::sync::Arc;
 use tieline_blob::{AdoptedTree, ChunkStore};

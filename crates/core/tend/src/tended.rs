@@ -5,7 +5,8 @@
 
 use std::collections::BTreeSet;
 use std::time::Duration;
-use tieline_format::mdt::PayerChange;
+use tieline_format::map::Pool;
+use tieline_format::mdt::{Inode, PayerChange};
 use tieline_kv::Snapshot;
 use tieline_types::background::Change;
 use tieline_types::{FileId, Grant, Layout, OstIndex, OstPlace, SessionId};
@@ -77,6 +78,14 @@ pub trait Tended: Send + Sync {
 
     /// Notes such a difference.
     async fn correct_usage(&self, missing: Vec<PayerChange>) -> Result<(), Failure>;
+
+    // Tape.
+
+    /// Is it open to be written, as far as is known?
+    fn is_written(&self, file: FileId) -> bool;
+
+    /// The pool whose HSM archives a file.
+    fn tape_pool(&self, inode: &Inode) -> Option<Pool>;
 
     // Places of copies.
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_format::mdt::PayerChange;
+use tieline_format::map::Pool;
+use tieline_format::mdt::{Inode, PayerChange};
 use tieline_kv::Snapshot;
 use tieline_meta::{CopyMender, Mdt};
 use tieline_tend::{Mirrors, Tended};
@@ -117,6 +118,14 @@ impl Tended for TendedMdt {
 
     async fn correct_usage(&self, missing: Vec<PayerChange>) -> Result<(), Failure> {
         self.0.correct_usage(missing).await
+    }
+
+    fn is_written(&self, file: FileId) -> bool {
+        self.0.is_written(file)
+    }
+
+    fn tape_pool(&self, inode: &Inode) -> Option<Pool> {
+        self.0.tape_pool(inode)
     }
 
     fn is_heard(&self, ost: OstIndex, within: Duration) -> bool {

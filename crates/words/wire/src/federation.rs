@@ -2,7 +2,7 @@
 
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    Digest, Door, FlavorRule, MachineTrust, Name, OstIndex, PoolName, RepositoryName, SiteName,
+    Digest, Door, FlavorRule, Hsm, MachineTrust, Name, OstIndex, PoolName, RepositoryName, SiteName,
     Strangers, Version,
 };
 
@@ -77,6 +77,14 @@ pub enum MapEdit {
     /// No new chunks; what is there stays readable.
     #[n(6)]
     OstDeactivate(#[n(0)] OstIndex),
+    /// How a pool's files get to tape and back; `None`: they do not.
+    #[n(9)]
+    PoolHsm {
+        #[n(0)]
+        pool: PoolName,
+        #[n(1)]
+        hsm: Option<Hsm>,
+    },
     /// How connections are protected, from now on.
     #[n(70)]
     FlavorSet(#[n(0)] FlavorRule),

@@ -5,7 +5,7 @@ use minicbor::{Decode, Encode};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use tieline_types::{
-    Digest, Door, FileId, FlavorRules, FsName, GrantedId, MachineTrust, MdtIndex, Name, OstIndex,
+    Digest, Door, FileId, FlavorRules, FsName, GrantedId, Hsm, MachineTrust, MdtIndex, Name, OstIndex,
     OstPlace, PoolName, RepositoryName, SiteName, Strangers, Version,
 };
 
@@ -121,6 +121,9 @@ pub struct Pool {
     pub name: PoolName,
     #[n(1)]
     pub osts: Vec<OstIndex>,
+    /// How its files get to tape and back, if they do.
+    #[n(3)]
+    pub hsm: Option<Hsm>,
 }
 
 /// Who proves what to whom.
