@@ -163,6 +163,13 @@ impl Shared {
         file: FileId,
         extents: &[Extent],
     ) -> Result<Bytes> {
+        let is_nearline = |extent: &Extent| {
+            matches!(&extent.content, Content::Chunk(chunk) if chunk.is_nearline())
+        };
+        if extents.iter().any(is_nearline) {
+            let what = format!("file {file} is on tape alone: `tieline hsm restore` it first");
+            return Err(Error::local(ErrorKind::WouldBlock, what));
+        }
         let total: u64 = extents.iter().map(|extent| extent.length).sum();
         let mut all = BytesMut::with_capacity(total as usize);
         for extent in extents {

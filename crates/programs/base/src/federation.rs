@@ -42,8 +42,9 @@ use tieline_format::map::{
     Catalog, FederationMap, Junction, Machine, Mdt, Ost, Pool, Repository, Security, Service,
 };
 use tieline_types::flavor::FlavorError;
+use tieline_types::tape::HsmError;
 use tieline_types::{
-    Allowed, Door, FileId, FlavorRule, FlavorRules, FsName, MdtIndex, Name, OstIndex, PoolName,
+    Allowed, Door, FileId, FlavorRule, FlavorRules, FsName, Hsm, MdtIndex, Name, OstIndex, PoolName,
     RepositoryName, Scope, SiteName, Version, Vouched,
 };
 
@@ -141,6 +142,9 @@ pub struct OstText {
 pub struct PoolText {
     pub name: PoolName,
     pub osts: Vec<u16>,
+    /// How its files get to tape and back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hsm: Option<Hsm>,
 }
 
 /// A tree that is published as files.
@@ -194,6 +198,8 @@ pub enum MapTextError {
     Rule { error: String },
     #[error("pool {pool} names OST {ost}, which is not there")]
     PoolOst { pool: PoolName, ost: u16 },
+    #[error("pool {pool}: {error}")]
+    PoolHsm { pool: PoolName, error: HsmError },
 }
 
 impl MapText {
@@ -218,6 +224,7 @@ impl MapText {
         let pool = map.pools.iter().map(|pool| PoolText {
             name: pool.name.clone(),
             osts: pool.osts.iter().map(|ost| ost.0).collect(),
+            hsm: pool.hsm.clone(),
         });
         let repository = map.repositories().map(|known| {
             let Catalog::Frozen(list) = known.catalog;
@@ -425,7 +432,11 @@ fn pools(texts: &[PoolText], osts: &BTreeSet<u16>) -> Result<Vec<Pool>, MapTextE
             return Err(MapTextError::PoolOst { pool: text.name.clone(), ost });
         }
         let osts = text.osts.iter().map(|&ost| OstIndex(ost)).collect();
-        pools.push(Pool { name: text.name.clone(), osts });
+        let hsm = text.hsm.clone();
+        if let Some(error) = hsm.as_ref().and_then(|hsm| hsm.validate().err()) {
+            return Err(MapTextError::PoolHsm { pool: text.name.clone(), error });
+        }
+        pools.push(Pool { name: text.name.clone(), osts, hsm });
     }
     Ok(pools)
 }

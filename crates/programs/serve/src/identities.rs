@@ -60,7 +60,7 @@ pub use proofs::Errand;
 
 /// What servers ask each other; whose chunks are whose, the node looks at. Everybody may ask for
 /// the map.
-const OF_SERVERS: [Op; 11] = [
+const OF_SERVERS: [Op; 12] = [
     Op::ListIdentities,
     Op::CapabilityNews,
     Op::QuotaShares,
@@ -71,6 +71,7 @@ const OF_SERVERS: [Op; 11] = [
     Op::StatObject,
     Op::ListObjects,
     Op::FetchChunk,
+    Op::DriveTape,
     Op::VerifyObject,
 ];
 /// How often a copy of the table is looked after.

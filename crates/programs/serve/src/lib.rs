@@ -46,13 +46,14 @@ use crate::maps::MapKeeper;
 use crate::node::Node;
 use crate::peers::Peers;
 use crate::room::Disks;
-use crate::tended::TendedMdt;
+use crate::tended::{TapeDrivers, TendedMdt};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::{Guard, Rule};
-use tieline_data::{ChunkService, TargetParts};
+use tieline_data::{ChunkService, TapeService, TargetParts};
+use tieline_hsm::Scripts;
 use tieline_kv::Store;
 use tieline_ledger::log::Log;
 use tieline_meta::Mdt;
@@ -86,6 +87,8 @@ pub struct Parts {
     pub map: Arc<MapKeeper>,
     pub mdt: Option<MdtParts>,
     pub osts: BTreeMap<OstIndex, TargetParts>,
+    /// Those that its site lets it run for tape.
+    pub scripts: Option<Scripts>,
     pub health: Health,
     /// Who may change the federation map, beside root.
     pub operator: Uid,
@@ -109,6 +112,7 @@ pub struct Running {
     server: Server,
     mdt: Option<Arc<Mdt>>,
     peers: Arc<Peers>,
+    tape: Option<Arc<TapeService>>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -121,6 +125,11 @@ pub async fn start(
     let connections = Arc::new(Connections::default());
     let own = parts.osts.keys().copied().collect();
     let chunks = (!parts.osts.is_empty()).then(|| ChunkService::new(parts.osts));
+    let tape = chunks.clone().zip(parts.scripts).and_then(|(chunks, scripts)| {
+        let spool = scripts.spool().display().to_string();
+        let made = TapeService::new(chunks, scripts);
+        made.inspect_err(|error| tracing::error!(spool, %error, "nothing goes to tape here")).ok()
+    });
     let peers = Arc::new(Peers::new(peers::Parts {
         name: parts.name.clone(),
         fs: parts.fs.clone(),
@@ -171,6 +180,7 @@ pub async fn start(
                 log,
                 objects: peers.clone(),
                 mender: peers.clone(),
+                tape: Arc::new(TapeDrivers { own: tape.clone(), peers: peers.clone() }),
                 mirrors,
             });
             (Some(mdt), Some(Arc::new(tender)))
@@ -205,6 +215,7 @@ pub async fn start(
         mdt: mdt.clone(),
         tender: tender.clone(),
         chunks,
+        tape: tape.clone(),
         peers: peers.clone(),
         capabilities: capabilities.clone(),
         guard: parts.guard.clone(),
@@ -235,7 +246,7 @@ pub async fn start(
     }
     let server = Server::start(listener, node, parts.guard, descriptors::settings());
     parts.health.set_ready(true);
-    Ok(Running { server, mdt, peers, tasks })
+    Ok(Running { server, mdt, peers, tape, tasks })
 }
 
 impl Running {
@@ -262,6 +273,8 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
+        // Its scripts end with it.
+        self.tape.iter().for_each(|tape| tape.stop());
     }
 }
 

@@ -66,6 +66,9 @@ pub struct Settings {
     /// How this server proves itself; without, it can agree to flavor null only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kerberos: Option<KerberosSettings>,
+    /// The HSM scripts this server may run; without, none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hsm: Option<HsmSettings>,
     /// The MDT this server holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mdt: Option<MdtSettings>,
@@ -255,6 +258,7 @@ pub struct Plan {
     pub mdt: Option<MdtPlan>,
     pub osts: Vec<OstPlan>,
     pub kerberos: KerberosPlan,
+    pub hsm: HsmPlan,
     /// What is hardly meant so, as complaints are written.
     pub doubts: Vec<String>,
 }
@@ -399,6 +403,7 @@ impl Settings {
             wrongs.into_iter().for_each(|(key, wrong)| check.complain(&key, wrong));
             KerberosPlan::default()
         });
+        let hsm = HsmPlan::of(self.hsm.as_ref(), &self.state, &mut check);
         let congestion: Option<Congestion> = self.congestion.parse().ok();
         check.holds(congestion.is_some(), "congestion", || "`auto` or `system`".into());
         let plan = Plan {
@@ -417,6 +422,7 @@ impl Settings {
             mdt,
             osts,
             kerberos,
+            hsm,
             doubts: check.doubts,
         };
         (plan, check.wrongs)
@@ -637,7 +643,10 @@ impl Check {
 }
 
 mod gather;
+mod hsm;
 mod premises;
+
+pub use hsm::{HsmPlan, HsmSettings};
 
 pub use premises::Found;
 

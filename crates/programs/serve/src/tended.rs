@@ -1,5 +1,6 @@
 //! An MDT and its background work, plugged together: each sees the other by a trait.
 
+use crate::peers::Peers;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,11 +8,13 @@ use tieline_format::map::Pool;
 use tieline_format::mdt::{Inode, PayerChange};
 use tieline_kv::Snapshot;
 use tieline_meta::{CopyMender, Mdt};
-use tieline_tend::{Mirrors, Tended};
+use tieline_data::{ObjectSource, TapeService};
+use tieline_tend::{Mirrors, TapeDriver, Tended};
 use tieline_types::background::Change;
-use tieline_types::{FileId, Grant, GrantedId, Layout, OstIndex, OstPlace, SessionId};
+use tieline_types::{ErrorKind, FileId, Grant, GrantedId, Layout, OstIndex, OstPlace, SessionId};
 use tieline_wire::Failure;
 use tieline_wire::mirrors::Trouble;
+use tieline_wire::tape::{DriveTape, DriveTapeReply};
 
 /// What its background work must know of an MDT's settings.
 pub fn settings(settings: &tieline_meta::Settings) -> tieline_tend::Settings {
@@ -139,4 +142,39 @@ impl Tended for TendedMdt {
     fn copy_capability(&self, to: OstIndex, file: FileId, from: &[OstPlace]) -> Option<Vec<u8>> {
         self.0.copy_capability(to, file, from)
     }
+}
+
+/// OSSs, as an MDT's background work has them drive tape: its own, if it is one.
+pub struct TapeDrivers {
+    pub own: Option<Arc<TapeService>>,
+    pub peers: Arc<Peers>,
+}
+
+#[async_trait::async_trait]
+impl TapeDriver for TapeDrivers {
+    async fn drive(
+        &self,
+        message: DriveTape,
+        patience: Duration,
+    ) -> Result<DriveTapeReply, Failure> {
+        if self.peers.is_own(message.ost) {
+            return drive(self.own.as_ref(), &self.peers, message).await;
+        }
+        self.peers.drive_tape(message, patience).await
+    }
+}
+
+/// Has the OSS of this process do it.
+pub async fn drive(
+    own: Option<&Arc<TapeService>>,
+    peers: &Arc<Peers>,
+    message: DriveTape,
+) -> Result<DriveTapeReply, Failure> {
+    let Some(own) = own else {
+        let detail = "this server has no room for files on their way to tape: see its log";
+        return Err(Failure::new(ErrorKind::StorageFault, detail));
+    };
+    // What it does not have itself it fetches through us.
+    let source: Arc<dyn ObjectSource> = peers.clone();
+    own.drive(message, &source).await
 }

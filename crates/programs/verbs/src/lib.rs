@@ -33,6 +33,7 @@ pub mod list;
 pub mod map;
 pub mod mdt;
 pub mod migrate;
+pub mod hsm;
 pub mod mirror;
 mod operator;
 pub mod ost;

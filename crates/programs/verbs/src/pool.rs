@@ -1,5 +1,7 @@
 //! `tieline pool`: named groups of OSTs, with the words of `lctl pool_…` and `lfs pool_list`.
 
+mod hsm;
+
 use crate::find::wanted::names_pool;
 use crate::list::listed;
 use crate::ost::parse_all;
@@ -29,6 +31,8 @@ pub enum Pool {
     Add(Members),
     /// Take OSTs out of a pool
     Remove(Members),
+    /// Say what a pool's files get beside OSTs: a tape
+    Set(Set),
     /// Remove a pool that is empty
     Destroy(One),
     /// List the pools of a file system, or the OSTs of a pool
@@ -50,6 +54,17 @@ pub struct One {
     fs: Option<OsString>,
     /// FS.POOL
     name: String,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Set {
+    /// Path below the file system, or tieline://HOST[:PORT]/FS
+    #[arg(long)]
+    fs: Option<OsString>,
+    /// FS.POOL
+    name: String,
+    #[command(flatten)]
+    hsm: hsm::Args,
 }
 
 #[derive(clap::Args, Debug)]
@@ -82,6 +97,13 @@ pub fn run(verb: Pool) -> anyhow::Result<()> {
         Pool::Remove(members) => {
             let (location, pool, osts) = members.target()?;
             edit(&location, MapEdit::PoolRemove { pool: pool.clone(), osts }, Some(&pool))
+        }
+        Pool::Set(Set { fs, name, hsm }) => {
+            let (location, pool) = target(fs, &name)?;
+            let Some(hsm) = hsm.wish()? else {
+                return Err(Usage("nothing to set: say --hsm SCRIPT or --no-hsm".into()).into());
+            };
+            edit(&location, MapEdit::PoolHsm { pool, hsm }, None)
         }
         Pool::List { json, fs, name } => list(fs, name, json),
     }
@@ -210,7 +232,8 @@ fn pools_json(map: &FederationMap, only: Option<&PoolName>) -> Value {
     let pools = map.pools.iter().filter(|pool| only.is_none_or(|only| pool.name == *only));
     let one = |pool: &map::Pool| {
         let osts: Vec<u16> = pool.osts.iter().map(|ost| ost.0).collect();
-        json!({ "name": pool.name, "osts": osts })
+        let hsm = pool.hsm.as_ref().map(hsm::json);
+        json!({ "name": pool.name, "osts": osts, "hsm": hsm })
     };
     pools.map(one).collect()
 }
@@ -234,6 +257,9 @@ fn pools_text(
             writeln!(out, "Pool: {fs}.{name}")?;
             for ost in &pool.osts {
                 writeln!(out, "{fs}-{}", ost.label())?;
+            }
+            if let Some(hsm) = &pool.hsm {
+                writeln!(out, "{}", hsm::text(hsm))?;
             }
         }
     }

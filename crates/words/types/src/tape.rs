@@ -6,10 +6,12 @@
 
 use crate::{Digest, ErrorKind, PoolName, Time};
 use minicbor::{Decode, Encode};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// How a pool's files get to tape and back.
-#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Hsm {
     /// The site's script: its servers' settings say where it may lie.
     #[n(0)]
