@@ -5,7 +5,7 @@ use tieline_format::mdt::{self, key};
 
 pub fn feed(bytes: &[u8]) {
     let Some((kind, record)) = bytes.split_first() else { return };
-    match kind % 13 {
+    match kind % 16 {
         0 => decode::<mdt::Superblock>(record),
         1 => decode::<mdt::Inode>(record),
         2 => decode::<mdt::Entry>(record),
@@ -18,7 +18,10 @@ pub fn feed(bytes: &[u8]) {
         9 => decode::<mdt::Orphan>(record),
         10 => decode::<mdt::Deleted>(record),
         11 => decode::<mdt::DeletedAt>(record),
-        _ => decode::<mdt::LostName>(record),
+        12 => decode::<mdt::LostName>(record),
+        13 => decode::<mdt::Archived>(record),
+        14 => decode::<mdt::Wished>(record),
+        _ => decode::<mdt::TapeRemoval>(record),
     }
     let _ = key::entry_name(bytes);
     let _ = key::xattr_name(bytes);
@@ -31,6 +34,7 @@ pub fn feed(bytes: &[u8]) {
     let _ = key::lost_name_parts(bytes);
     let _ = key::file_id(bytes);
     let _ = key::chunk_id(bytes);
+    let _ = key::tape_file(bytes);
     assert!(key::after(bytes).as_slice() > bytes);
 }
 

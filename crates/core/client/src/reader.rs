@@ -318,7 +318,7 @@ impl Shared {
             if !plans.iter().flatten().any(Planned::is_nearline) {
                 break;
             }
-            self.bring_back(caller, file).await?;
+            self.bring_back_for(caller, file, ranges).await?;
             (plans, basis) = self.plan(caller, file, ranges).await?;
         }
         let whose = Whose {

@@ -12,11 +12,12 @@ use crate::asking::Asking;
 use crate::file::File;
 use crate::shared::Shared;
 use crate::{Error, Result, Volume};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_believed::Under;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{Caller, ErrorKind, Extent, FileId, TapeWish, Version};
+use tieline_types::{Caller, ErrorKind, FileId, TapeWish, Version};
 use tieline_wire::tape::{AskTape, GetTape, GiveUpBytes, GiveUpBytesReply, TapeReply};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -32,8 +33,6 @@ impl Shared {
     /// Has a file brought back if tape alone has some of it, and waits until it is here.
     pub(crate) async fn bring_back(&self, caller: &Caller, file: &Arc<File>) -> Result<()> {
         let deadline = Instant::now() + self.settings.wait;
-        // Pages that wait for this are not in the way of who changes the file.
-        let _asking = Asking::new(file, 0..Extent::FILE_SIZE_MAX);
         let id = file.id;
         let brought = timeout_at(deadline, async {
             let _one = file.tape.lock().await;
@@ -55,6 +54,19 @@ impl Shared {
         // What is known of where its chunks are is old.
         file.with(|state| state.version = Version(0));
         Ok(())
+    }
+
+    /// The same for who reads these ranges: pages that wait for that are not in the way of who
+    /// changes the file.
+    pub(crate) async fn bring_back_for(
+        &self,
+        caller: &Caller,
+        file: &Arc<File>,
+        ranges: &[Range<u64>],
+    ) -> Result<()> {
+        let _asking: Vec<Asking<'_>> =
+            ranges.iter().map(|range| Asking::new(file, range.clone())).collect();
+        self.bring_back(caller, file).await
     }
 
     async fn wait_for_tape(&self, caller: &Caller, id: FileId) -> Result<()> {

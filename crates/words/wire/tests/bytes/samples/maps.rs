@@ -39,6 +39,11 @@ pub fn map_calls(op: Op) -> Vec<Sample> {
     let removed = MapEdit::DoorRemove(door.principal.clone());
     samples.push(request("-door-set", edit(MapEdit::DoorSet(door))));
     samples.push(request("-door-remove", edit(removed)));
+    let pool = || "fast".parse().unwrap();
+    let tape = MapEdit::PoolHsm { pool: pool(), hsm: Some(tape::hsm()) };
+    samples.push(request("-pool-hsm", edit(tape)));
+    let no_tape = MapEdit::PoolHsm { pool: pool(), hsm: None };
+    samples.push(request("-pool-no-hsm", edit(no_tape)));
     let (site, digest) = ("fnal".parse().unwrap(), [0xd1; 32]);
     let invite = MapEdit::SiteInvite { site, digest, until_ms: 1_700_000_000_123 };
     samples.push(request("-site-invite", edit(invite)));
