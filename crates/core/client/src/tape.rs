@@ -121,15 +121,9 @@ impl Volume {
     }
 
     /// Wishes a file archived or restored, in the background.
-    pub async fn ask_tape(
-        &self,
-        caller: &Caller,
-        id: FileId,
-        wish: TapeWish,
-    ) -> Result<TapeReply> {
+    pub async fn ask_tape(&self, caller: &Caller, id: FileId, wish: TapeWish) -> Result<TapeReply> {
         let (shared, caller) = (self.shared().clone(), caller.clone());
-        let work =
-            async move { Ok(shared.ask(&caller, id, AskTape { id, wish }).await?.reply) };
+        let work = async move { Ok(shared.ask(&caller, id, AskTape { id, wish }).await?.reply) };
         self.shared().detached(work).await
     }
 

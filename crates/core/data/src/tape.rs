@@ -15,8 +15,8 @@
 mod get;
 mod put;
 
-use crate::copies::ObjectSource;
 use crate::ChunkService;
+use crate::copies::ObjectSource;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -123,6 +123,13 @@ impl TapeService {
         }
         let Some(work) = &message.work else { return Ok(None) };
         check(work)?;
+        // An MDS that was started again has forgotten what it had begun.
+        let is_old = |job: &&Arc<Job>| {
+            let inner = job.lock();
+            job.file == message.file && deed_of(&inner.work) == deed_of(work)
+        };
+        let old: Vec<u64> = jobs.values().filter(is_old).map(|job| job.number).collect();
+        old.into_iter().filter_map(|number| jobs.remove(&number)).for_each(|job| job.abort());
         if jobs.len() >= JOBS_MAX {
             let detail = format!("{JOBS_MAX} files are on their way to tape or back already");
             return Err(Failure::new(ErrorKind::Overloaded, detail));
@@ -209,9 +216,7 @@ impl TapeService {
 
     fn end(&self, number: u64) {
         let job = self.lock().remove(&number);
-        if let Some(task) = job.and_then(|job| job.lock().task.take()) {
-            task.abort();
-        }
+        job.iter().for_each(|job| job.abort());
     }
 
     /// Ends all that is under way, scripts included.
@@ -233,6 +238,13 @@ impl Job {
     fn tell(&self, state: DriveState) {
         self.lock().state = state;
         self.changed.notify_waiters();
+    }
+
+    /// Its script ends, too.
+    fn abort(&self) {
+        if let Some(task) = self.lock().task.take() {
+            task.abort();
+        }
     }
 
     fn capability(&self) -> Option<Vec<u8>> {
@@ -291,6 +303,15 @@ fn check(work: &TapeWork) -> Result<(), Failure> {
     };
     let is_name = name.len() == 36 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_name { Ok(()) } else { refuse("a name on tape is 36 hexadecimal digits".to_owned()) }
+}
+
+/// What two jobs of one file may not do side by side.
+fn deed_of(work: &TapeWork) -> (u8, &str) {
+    match &work.deed {
+        TapeDeed::Put { name, .. } => (1, name),
+        TapeDeed::Get { name, .. } => (2, name),
+        TapeDeed::Remove(uris) => (3, uris.first().map_or("", |uri| uri)),
+    }
 }
 
 /// Adds a page of parts, in their order.

@@ -149,11 +149,7 @@ fn pool_new(map: &mut FederationMap, name: &PoolName) -> Result<(), EditError> {
     Ok(())
 }
 
-fn pool_hsm(
-    map: &mut FederationMap,
-    name: &PoolName,
-    hsm: Option<&Hsm>,
-) -> Result<(), EditError> {
+fn pool_hsm(map: &mut FederationMap, name: &PoolName, hsm: Option<&Hsm>) -> Result<(), EditError> {
     let pool = pool_mut(map, name)?;
     if let Some(hsm) = hsm {
         hsm.validate()?;

@@ -81,8 +81,8 @@ pub trait Tended: Send + Sync {
 
     // Tape.
 
-    /// Is it open to be written, as far as is known?
-    fn is_written(&self, file: FileId) -> bool;
+    /// Is it open to be written? Who may have it so is asked.
+    async fn is_written(&self, file: FileId) -> Result<bool, Failure>;
 
     /// The pool whose HSM archives a file.
     fn tape_pool(&self, inode: &Inode) -> Option<Pool>;

@@ -37,9 +37,20 @@ use tokio::sync::Notify;
 #[derive(Clone, Debug)]
 pub enum Deed<'a> {
     /// Put a file on tape; its storage information.
-    Put { name: &'a str, file: &'a Path, info: &'a str },
-    Get { name: &'a str, file: &'a Path, info: &'a str, uri: &'a str },
-    Remove { uri: &'a str },
+    Put {
+        name: &'a str,
+        file: &'a Path,
+        info: &'a str,
+    },
+    Get {
+        name: &'a str,
+        file: &'a Path,
+        info: &'a str,
+        uri: &'a str,
+    },
+    Remove {
+        uri: &'a str,
+    },
 }
 
 impl Deed<'_> {
@@ -117,9 +128,10 @@ impl Scripts {
 
     /// May this be run, and what is it?
     fn check(&self, script: &str) -> Result<PathBuf, Error> {
-        let directory = self.directory.as_ref().ok_or_else(|| Error::NoneAllowed {
-            script: script.to_owned(),
-        })?;
+        let directory = self
+            .directory
+            .as_ref()
+            .ok_or_else(|| Error::NoneAllowed { script: script.to_owned() })?;
         let read = |path: &Path| {
             let source = |source| Error::Missing { path: path.to_owned(), source };
             path.canonicalize().map_err(source)
@@ -128,9 +140,8 @@ impl Scripts {
         if !path.starts_with(&directory) {
             return Err(Error::Elsewhere { script: script.to_owned(), directory });
         }
-        let found = path
-            .metadata()
-            .map_err(|source| Error::Missing { path: path.clone(), source })?;
+        let found =
+            path.metadata().map_err(|source| Error::Missing { path: path.clone(), source })?;
         let mode = found.permissions().mode();
         let own = rustix::process::geteuid().as_raw();
         if !found.is_file() || mode & 0o111 == 0 {

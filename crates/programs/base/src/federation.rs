@@ -44,8 +44,8 @@ use tieline_format::map::{
 use tieline_types::flavor::FlavorError;
 use tieline_types::tape::HsmError;
 use tieline_types::{
-    Allowed, Door, FileId, FlavorRule, FlavorRules, FsName, Hsm, MdtIndex, Name, OstIndex, PoolName,
-    RepositoryName, Scope, SiteName, Version, Vouched,
+    Allowed, Door, FileId, FlavorRule, FlavorRules, FsName, Hsm, MdtIndex, Name, OstIndex,
+    PoolName, RepositoryName, Scope, SiteName, Version, Vouched,
 };
 
 /// A federation map as text.

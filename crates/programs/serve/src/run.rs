@@ -24,9 +24,9 @@ use tieline_base::contact::Contact;
 use tieline_base::dialing::dialer;
 use tieline_blob::{AdoptedTree, ChunkStore, DirChunks, LateChunks};
 use tieline_data::TargetParts;
-use tieline_hsm::Scripts;
 use tieline_format::Record;
 use tieline_format::map::SignedMap;
+use tieline_hsm::Scripts;
 use tieline_kv::{
     Check, EmbeddedStore, MemoryStore, Opening, PostgresServer, PostgresSettings, PostgresStore,
     Store,

@@ -4,11 +4,11 @@ use crate::peers::Peers;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_data::{ObjectSource, TapeService};
 use tieline_format::map::Pool;
 use tieline_format::mdt::{Inode, PayerChange};
 use tieline_kv::Snapshot;
 use tieline_meta::{CopyMender, Mdt};
-use tieline_data::{ObjectSource, TapeService};
 use tieline_tend::{Mirrors, TapeDriver, Tended};
 use tieline_types::background::Change;
 use tieline_types::{ErrorKind, FileId, Grant, GrantedId, Layout, OstIndex, OstPlace, SessionId};
@@ -123,8 +123,8 @@ impl Tended for TendedMdt {
         self.0.correct_usage(missing).await
     }
 
-    fn is_written(&self, file: FileId) -> bool {
-        self.0.is_written(file)
+    async fn is_written(&self, file: FileId) -> Result<bool, Failure> {
+        self.0.is_written(file).await
     }
 
     fn tape_pool(&self, inode: &Inode) -> Option<Pool> {

@@ -132,11 +132,7 @@ impl Told {
     }
 }
 
-fn each(
-    args: Files,
-    verb: &str,
-    work: impl AsyncFn(&Arc<Shell>, &mut Told),
-) -> anyhow::Result<()> {
+fn each(args: Files, verb: &str, work: impl AsyncFn(&Arc<Shell>, &mut Told)) -> anyhow::Result<()> {
     let (first, all) = crate::locations(&args.files)?;
     shell::run(&first, |shell| async move {
         let mut told = Told { files: vec![], is_json: args.json, values: vec![], bad: 0 };

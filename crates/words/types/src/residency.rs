@@ -46,7 +46,8 @@ impl Residency {
 
     fn of_places(places: &[Place], standing: &impl Fn(OstIndex) -> Standing) -> Self {
         let is_tape = |place: &&Place| matches!(place.origin, Origin::Tape(_));
-        let worst = if places.iter().any(|place| is_tape(&place)) { Self::Nearline } else { Self::Lost };
+        let worst =
+            if places.iter().any(|place| is_tape(&place)) { Self::Nearline } else { Self::Lost };
         let good = places.iter().filter(|place| !place.is_stale && !is_tape(place));
         let stand = good.map(|place| place.ost().map_or(Standing::Answers, standing));
         stand.fold(worst, |found, stand| match (found, stand) {

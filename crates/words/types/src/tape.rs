@@ -96,8 +96,7 @@ impl Hsm {
         if let Some(count) = counts.into_iter().find(|n| !(1..=Self::AT_ONCE_MAX).contains(n)) {
             return Err(HsmError::AtOnce(count));
         }
-        let spans =
-            [self.put_seconds, self.get_seconds, self.remove_seconds, self.pause_seconds];
+        let spans = [self.put_seconds, self.get_seconds, self.remove_seconds, self.pause_seconds];
         if let Some(span) = spans.into_iter().find(|n| !(1..=Self::SPAN_MAX).contains(n)) {
             return Err(HsmError::Span(span));
         }

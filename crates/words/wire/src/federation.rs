@@ -2,8 +2,8 @@
 
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    Digest, Door, FlavorRule, Hsm, MachineTrust, Name, OstIndex, PoolName, RepositoryName, SiteName,
-    Strangers, Version,
+    Digest, Door, FlavorRule, Hsm, MachineTrust, Name, OstIndex, PoolName, RepositoryName,
+    SiteName, Strangers, Version,
 };
 
 /// Fetches the newest map the server has.

@@ -15,8 +15,7 @@ use tieline_format::object::ObjectTrailer;
 use tieline_hsm::Deed;
 use tieline_types::digest::Encoding;
 use tieline_types::{
-    ChunkRef, ErrorKind, GrantedId, Hasher, Layout, OstIndex, TapeCopy, Version,
-    checksum,
+    ChunkRef, ErrorKind, GrantedId, Hasher, Layout, OstIndex, TapeCopy, Version, checksum,
 };
 use tieline_wire::Failure;
 use tieline_wire::tape::{DriveState, TapeContent, TapePart, TapeWork};
@@ -147,4 +146,3 @@ fn look(path: &Path, copy: &TapeCopy) -> std::io::Result<(File, Option<String>)>
     let what = format!("adler32 {:08x}, not {:08x}", adler32.finish(), copy.adler32);
     Ok((file, Some(what)))
 }
-

@@ -237,9 +237,11 @@ impl Mdt {
         self.placement.choose_more(&map.map, layout, there, count).unwrap_or_default()
     }
 
-    /// Is it open to be written, as far as is known?
-    pub fn is_written(&self, file: FileId) -> bool {
-        self.writers.has_others(NO_SESSION, file)
+    /// Is it open to be written? Who may have it so is asked, and commits what it has.
+    pub async fn is_written(&self, file: FileId) -> Result<bool, Failure> {
+        let asked = self.ask_writers(NO_SESSION, &BTreeSet::from([file]), false).await;
+        asked.map_err(|error| self.noted(error))?;
+        Ok(self.writers.has_others(NO_SESSION, file))
     }
 
     /// The pool whose HSM archives a file.

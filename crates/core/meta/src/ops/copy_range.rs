@@ -88,8 +88,7 @@ fn check(request: &CopyRange) -> Result<u64> {
 
 fn is_nearline(extent: &Extent, (from, end): (u64, u64)) -> bool {
     let is_within = extent.offset < end && extent.end() > from;
-    let is_on_tape =
-        matches!(&extent.content, Content::Chunk(chunk) if chunk.is_nearline());
+    let is_on_tape = matches!(&extent.content, Content::Chunk(chunk) if chunk.is_nearline());
     is_within && is_on_tape
 }
 

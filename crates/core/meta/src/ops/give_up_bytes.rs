@@ -99,4 +99,3 @@ fn give_up(view: &mut View<'_>, (file, id): (FileId, GrantedId), mut record: Chu
     view.put(key::chunk(id), &record);
     view.delete(key::lacking_chunk(id));
 }
-

@@ -23,7 +23,8 @@ pub async fn archive(parts: &Parts, file: FileId) -> Result<(), Undone> {
         // What tape alone has of it goes there anew, with the rest.
         restore::restore(parts, file).await?;
     }
-    if parts.mdt.is_written(file) {
+    let is_written = parts.mdt.is_written(file).await;
+    if is_written.map_err(|failure| inner(parts, failure.into()))? {
         let detail = format!("file {file} is being written");
         return Err(Undone::delay(ErrorKind::Busy, detail));
     }

@@ -15,12 +15,7 @@ const DELAY: Duration = Duration::from_secs(5);
 const DETAIL_MAX: usize = 1000;
 
 /// Notes it with the wish, and tells people. Says what to tell operators.
-pub async fn undone(
-    parts: &Parts,
-    file: FileId,
-    wish: TapeWish,
-    undone: Undone,
-) -> Option<String> {
+pub async fn undone(parts: &Parts, file: FileId, wish: TapeWish, undone: Undone) -> Option<String> {
     match write(parts, file, wish, &undone).await {
         Ok(Some((tries, pause, is_over))) => {
             let Undone { failure, is_delay, .. } = &undone;

@@ -90,8 +90,12 @@ mod tests {
         let at = Time { seconds: 100, nanos: 0 };
         let detail = "put: exit status 41".to_owned();
         let failure = Some(WishFailure { kind: ErrorKind::NoSpace, detail, at });
-        let mut wish =
-            WishState { tries: 2, next_ms: 160_000, failure, ..WishState::new(TapeWish::Archive, at) };
+        let mut wish = WishState {
+            tries: 2,
+            next_ms: 160_000,
+            failure,
+            ..WishState::new(TapeWish::Archive, at)
+        };
         let reply = |wish: &WishState, on_tape| TapeReply {
             on_tape,
             copy: None,
@@ -100,7 +104,8 @@ mod tests {
             now_ms: 100_500,
         };
         let told = text(&reply(&wish, None));
-        let expected = "not on tape; to archive, 2 tries failed: put: exit status 41; again in 60 s";
+        let expected =
+            "not on tape; to archive, 2 tries failed: put: exit status 41; again in 60 s";
         assert_eq!(told, expected);
         wish.is_over = true;
         let told = text(&reply(&wish, Some(OnTape::Dirty)));

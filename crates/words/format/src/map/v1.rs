@@ -5,8 +5,8 @@ use minicbor::{Decode, Encode};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use tieline_types::{
-    Digest, Door, FileId, FlavorRules, FsName, GrantedId, Hsm, MachineTrust, MdtIndex, Name, OstIndex,
-    OstPlace, PoolName, RepositoryName, SiteName, Strangers, Version,
+    Digest, Door, FileId, FlavorRules, FsName, GrantedId, Hsm, MachineTrust, MdtIndex, Name,
+    OstIndex, OstPlace, PoolName, RepositoryName, SiteName, Strangers, Version,
 };
 
 /// Who serves what.

@@ -10,8 +10,8 @@ use tieline_format::mdt::{self, StoredContent, key};
 use tieline_format::object::{ObjectError, ObjectFooter, ObjectTrailer};
 use tieline_format::{Record, RecordError};
 use tieline_types::acl::{AccessList, DefaultList, Named, Who};
-use tieline_types::tape::WishFailure;
 use tieline_types::quota::{Grace, Limits, Payer, PayerKind, Share, Used};
+use tieline_types::tape::WishFailure;
 use tieline_types::*;
 
 pub fn all() -> Vec<Sample> {
