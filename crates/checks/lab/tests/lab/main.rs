@@ -45,6 +45,7 @@ mod room;
 mod spool;
 mod standing;
 mod storage;
+mod tape;
 mod two_mounts;
 mod verbs;
 mod wan;
