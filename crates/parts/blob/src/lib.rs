@@ -26,17 +26,20 @@ mod direct;
 mod faulty;
 mod late;
 mod memory;
+pub mod owner;
 mod range;
 
 pub use adopted::{
     AdoptedError, AdoptedFile, AdoptedFound, AdoptedPage, AdoptedTree, file_path, nanoseconds,
     object_path,
 };
-pub use dir::{DirChunks, Identity};
+pub use dir::DirChunks;
 pub use direct::DirectReader;
 pub use faulty::{Faults, FaultyChunks};
 pub use late::LateChunks;
 pub use memory::MemoryChunks;
+pub use owner::Identity;
+pub use range::BlockRange;
 
 use bytes::Bytes;
 use std::io;
