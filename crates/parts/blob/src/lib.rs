@@ -6,10 +6,11 @@
 //!
 //! * [`DirChunks`]: a directory on any file system.
 //! * [`DirectReader`]: such a directory, read by who has it mounted too.
-//! * [`LateChunks`]: such a directory that is not there yet.
+//! * [`LateChunks`]: a store that is not there yet.
 //! * [`MemoryChunks`]: for tests and simulated worlds.
 //! * [`FaultyChunks`]: any other, failing as told.
 //! * [`AdoptedTree`]: files that were there before us, read where they are.
+//! * [`owner`]: whose objects a store holds, as its marker says.
 //! * [`conformance`]: what every backend must do, as one suite.
 //!
 //! To add a backend: implement [`ChunkStore`], run the conformance suite on it, and give it a name

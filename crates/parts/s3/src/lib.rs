@@ -457,3 +457,6 @@ impl ChunkStore for S3Chunks {
         self.inner.space().await
     }
 }
+
+#[cfg(test)]
+mod tests;
