@@ -4,7 +4,7 @@ use crate::AT_ONCE;
 use crate::connector::Connector;
 use crate::credentials::Provider;
 use crate::opening::Settings;
-use crate::trouble::{Refusal, Whose};
+use crate::trouble::{Refusal, Whose, chain};
 use bytes::Bytes;
 use object_store::aws::{AmazonS3, AmazonS3Builder, Checksum, S3ConditionalPut};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
@@ -14,6 +14,7 @@ use object_store::{
     PutPayload, RetryConfig,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tieline_blob::Error;
 use tieline_world::World;
@@ -29,6 +30,8 @@ const REPEATS_MAX: usize = 8;
 pub(crate) struct Bucket {
     store: AmazonS3,
     turns: Semaphore,
+    /// The last that was heard of it: nothing.
+    is_away: AtomicBool,
     pub whose: Whose,
 }
 
@@ -64,7 +67,7 @@ impl Bucket {
             builder = builder.with_endpoint(endpoint.trim_end_matches('/'));
         }
         let store = builder.build().map_err(|error| whose.wrong(error.to_string()))?;
-        Ok(Self { store, turns: Semaphore::new(AT_ONCE), whose })
+        Ok(Self { store, turns: Semaphore::new(AT_ONCE), is_away: AtomicBool::new(false), whose })
     }
 
     async fn ask<T>(
@@ -77,13 +80,34 @@ impl Bucket {
             let _turn = self.turns.acquire().await;
             asking.await
         };
-        match tokio::time::timeout(PATIENCE, in_turn).await {
+        let answer = match tokio::time::timeout(PATIENCE, in_turn).await {
             Ok(answer) => answer.map_err(|error| self.whose.refusal(doing, &error)),
             Err(_) => {
                 let (endpoint, patience) = (&self.whose.endpoint, PATIENCE.as_secs());
                 let why = format!("{endpoint} did not do it within {patience} s");
                 Err(Refusal::Other(self.whose.failed(doing, why)))
             }
+        };
+        self.note(&answer);
+        answer
+    }
+
+    /// Says in the log that the store went away, or is back: once each.
+    fn note<T>(&self, answer: &Result<T, Refusal>) {
+        let trouble = match answer {
+            Err(Refusal::Other(error @ (Error::Missing { .. } | Error::Failed { .. }))) => {
+                Some(error)
+            }
+            _ => None,
+        };
+        let was_away = self.is_away.swap(trouble.is_some(), Ordering::Relaxed);
+        match trouble {
+            Some(error) if !was_away => {
+                let why = chain(error);
+                tracing::warn!(%why, "store is away: readers and writers get errors until it is back");
+            }
+            None if was_away => tracing::info!(store = %self.whose.store, "store is back"),
+            _ => {}
         }
     }
 

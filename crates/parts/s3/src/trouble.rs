@@ -140,7 +140,8 @@ fn http_cause(error: &object_store::Error) -> Option<&tieline_http::Error> {
     None
 }
 
-fn chain(error: &dyn StdError) -> String {
+/// An error with its causes.
+pub(crate) fn chain(error: &dyn StdError) -> String {
     let causes = std::iter::successors(error.source(), |cause| (**cause).source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -2,13 +2,16 @@
 
 use anyhow::{Context, Result, ensure};
 use std::fs;
+use std::time::Duration;
 use tieline_blob::conformance::{self, bytes, chunk, trailer};
 use tieline_blob::{ChunkStore, Error, Identity};
 use tieline_lab::buckets::{self, Buckets, Kind};
-use tieline_lab::{Federation, with_federation};
+use tieline_lab::{Federation, program, with_federation};
 use tieline_s3::{Credentials, S3Chunks, Settings};
 use tieline_types::OstIndex;
 use tieline_world::World;
+
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn settings(buckets: &Buckets, prefix: &str) -> Result<Settings> {
     Ok(Settings {
@@ -221,7 +224,7 @@ fn a_federation_keeps_its_files_in_a_bucket() -> Result<()> {
             ensure!(part == data[offset as usize..][..1000], "at {offset}");
         }
         ensure!(check_objects(lab, buckets)? == 7);
-        lab.tieline(&["check", "--scrub", lab.mount().to_str().context("a path")?])?;
+        lab.tieline(&["fsck", "--read", lab.mount().to_str().context("a path")?])?;
         fs::remove_file(&path)?;
         ensure!(!other.join("large").exists());
         Ok(())
@@ -244,7 +247,7 @@ fn servers_that_are_killed_in_the_middle_of_puts_leave_nothing_half() -> Result<
                 Ok(())
             });
             for _ in 0..4 {
-                std::thread::sleep(std::time::Duration::from_millis(700));
+                std::thread::sleep(Duration::from_millis(700));
                 lab.kill_and_restart("oss-uf")?;
             }
             writer.join().map_err(|_| anyhow::anyhow!("the writer panicked"))?
@@ -264,7 +267,7 @@ fn servers_that_are_killed_in_the_middle_of_puts_leave_nothing_half() -> Result<
 #[test]
 fn a_store_that_goes_away_is_said_and_comes_back() -> Result<()> {
     with_objects_in_buckets(|lab, buckets| {
-        lab.expect_log("");
+        lab.expect_log("store is away");
         let data = noise(5 << 20, 9);
         fs::write(lab.mount().join("before"), &data)?;
         lab.tieline(&["sync", lab.mount().to_str().context("a path")?])?;
@@ -274,19 +277,25 @@ fn a_store_that_goes_away_is_said_and_comes_back() -> Result<()> {
         let read = fs::read(other.join("before"));
         let (waited, error) = (begun.elapsed(), read.err().context("nobody has it")?);
         ensure!(error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()), "{error}");
-        ensure!(waited < std::time::Duration::from_secs(60), "{waited:?}");
+        ensure!(waited < PATIENCE, "{waited:?}");
         fs::write(other.join("tiny"), b"kept with its name")?;
         let endpoint = buckets.endpoint();
-        let says = || {
+        let says = |words: &[&str]| {
             let mount = lab.mount().to_string_lossy().into_owned();
             let told = lab.tieline(&["df", "--json", &mount]).unwrap_or_default();
-            told.contains(&endpoint) && told.contains("does not answer")
+            words.iter().all(|word| told.contains(word))
         };
-        tieline_lab::program::until("the state says so", std::time::Duration::from_secs(60), says)?;
+        let is_said = || says(&[&endpoint, "does not answer"]);
+        program::until("the state says so", PATIENCE, is_said)?;
+        ensure!(lab.logs()?.contains("store is away"), "the log of the OSS says so");
         buckets.resume()?;
-        let back = || fs::read(other.join("before")).is_ok_and(|read| read == data);
-        tieline_lab::program::until("it is back", std::time::Duration::from_secs(60), back)?;
-        fs::write(other.join("after"), &data)?;
+        let is_back = || fs::read(other.join("before")).is_ok_and(|read| read == data);
+        program::until("it is back", PATIENCE, is_back)?;
+        program::until("the state says so", PATIENCE, || !says(&["s3://objects/"]))?;
+        let after = lab.mount_again()?.join("after");
+        fs::write(&after, &data)?;
+        fs::File::open(&after)?.sync_all()?;
+        ensure!(fs::read(other.join("after"))? == data);
         Ok(())
     })
 }
