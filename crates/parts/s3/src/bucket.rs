@@ -104,7 +104,7 @@ impl Bucket {
         match trouble {
             Some(error) if !was_away => {
                 let why = chain(error);
-                tracing::warn!(%why, "store is away: readers and writers get errors until it is back");
+                tracing::warn!(%why, "store is away: reads and writes fail until it is back");
             }
             None if was_away => tracing::info!(store = %self.whose.store, "store is back"),
             _ => {}

@@ -267,7 +267,8 @@ fn servers_that_are_killed_in_the_middle_of_puts_leave_nothing_half() -> Result<
 #[test]
 fn a_store_that_goes_away_is_said_and_comes_back() -> Result<()> {
     with_objects_in_buckets(|lab, buckets| {
-        lab.expect_log("store is away");
+        // Whoever meets it says so, and names the store.
+        lab.expect_log(&buckets.endpoint());
         let data = noise(5 << 20, 9);
         fs::write(lab.mount().join("before"), &data)?;
         lab.tieline(&["sync", lab.mount().to_str().context("a path")?])?;
