@@ -118,6 +118,9 @@ enum Verb {
     /// Say who speaks for users that came to it, and how far it is heard
     #[command(after_help = examples::DOOR)]
     Door(verbs::door::Args),
+    /// Say whose tokens are taken, and whom their users are here
+    #[command(after_help = examples::ISSUER)]
+    Issuer(verbs::issuer::Args),
     /// List the sites of a federation, and invite another one
     #[command(subcommand, after_help = examples::SITE)]
     Site(verbs::site::Site),
@@ -260,6 +263,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Ost(verb) => verbs::ost::run(verb),
         Verb::Flavor(verb) => verbs::flavor::run(verb),
         Verb::Door(args) => verbs::door::run(args),
+        Verb::Issuer(args) => verbs::issuer::run(args),
         Verb::Site(verb) => verbs::site::run(verb),
         Verb::Join(args) => verbs::join::run(args),
         Verb::Auth(verb) => verbs::auth::run(verb),
