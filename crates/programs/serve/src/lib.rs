@@ -15,7 +15,6 @@
 //!   it.
 //! * [`tended`]: the MDT and its background work ([`tieline_tend::Tender`]), plugged together.
 //! * [`room`]: looks after the disks of the MDT's store.
-//! * [`user`]: as whom it runs.
 //! * [`maps`]: the federation map: kept on disk, changed where its key is, followed elsewhere.
 //!
 //! Invariants: nothing is served before the map and the store are open; a server that is cut off
@@ -35,7 +34,6 @@ pub mod room;
 pub mod run;
 pub mod settings;
 mod tended;
-pub mod user;
 
 use crate::audit::Audit;
 use crate::capabilities::Capabilities;

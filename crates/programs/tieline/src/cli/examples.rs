@@ -238,6 +238,7 @@ Examples:
     --scope read:/data --scope modify:/scratch --life 30min
   tieline door list
   tieline door remove tieline_door/web.uf.example@EXTENCI.ORG
+  tieline door serve --settings /etc/tieline/xrd.toml
 
 A door shows what its users sent to its services. Every MDS opens that with the service's key, which
 is in its keytab and not the door's: who has it can make tickets of anybody. By its word a door
