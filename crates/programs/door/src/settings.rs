@@ -5,6 +5,7 @@
 //!
 //! Invariants: units stand in the values; secrets are paths; no key that others can read is used.
 
+use crate::https::{HttpsPlan, HttpsText};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -55,6 +56,9 @@ pub struct Settings {
     /// Chunks kept on this machine's disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheText>,
+    /// https://
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub https: Option<HttpsText>,
 }
 
 /// The door's own key. Of the services that users come to it has none.
@@ -113,6 +117,7 @@ pub struct Plan {
     /// As which it connects.
     pub principal: String,
     pub near: NearOptions,
+    pub https: Option<HttpsPlan>,
     /// What is hardly meant so.
     pub doubts: Vec<String>,
 }
@@ -181,6 +186,7 @@ impl Settings {
         });
         let (proving, principal) = self.kerberos.validate(user, &mut check);
         let near = self.cache.as_ref().map(|cache| cache.validate(&mut check));
+        let https = self.https.as_ref().map(|text| text.validate(user, &mut check));
         if !check.wrongs.is_empty() {
             return Err(Wrongs(check.wrongs));
         }
@@ -198,6 +204,7 @@ impl Settings {
             proving,
             principal: principal.ok_or_else(missing)?,
             near: near.unwrap_or_default(),
+            https,
             doubts: check.doubts,
         })
     }
