@@ -32,7 +32,8 @@ impl WebDav {
             Ok((upload, is_new)) => self.take(request, upload, is_new).await,
             Err(refusal) => {
                 let response = refusal.response(&self.challenges());
-                tracing::info!(peer = %request.peer, path = %request.path, why = refusal.text(), "no upload");
+                let (peer, path) = (&request.peer, &request.path);
+                tracing::info!(%peer, %path, why = refusal.text(), "no upload");
                 Ok(finish_unread(request, response).await)
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! A token (docs/security.md, section 9) says who somebody is to its issuer and what may be done
 //! for him. The federation map pins each issuer's keys, says which tokens are meant for us
-//! ([`Issuer::audiences`]), whom their subjects and groups are here ([`TokenUser`]), and below which
-//! directory their paths begin.
+//! ([`Issuer::audiences`]), whom their subjects and groups are here ([`TokenUser`]), and below
+//! which directory their paths begin.
 //!
 //! Invariant: an issuer without a rule for somebody lets him be nobody.
 

@@ -1,3 +1,5 @@
+//! What settings of doors hold, and what is said of those that do not.
+
 use super::*;
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,13 +1,13 @@
 //! Doors: who speaks for users that came to them, without being believed for others.
 //!
 //! The signed map names doors ([`Door`]). Over its own connection one proves each of its users by
-//! evidence: what he sent to a service of the door, which is opened here with that service's key;
-//! his own ticket for this server; or the door's word, of those only for whom the map lets it
-//! vouch. The service's key is the MDSs' alone: who has it can make tickets of anybody. So the door
-//! is told here who came, and what to answer him. Or he sent a token of an issuer that the map names
-//! ([`super::tokens`]), which brings a scope and an end of its own. What follows is a *delegation*: the user, by this
-//! server's own table, within the narrowest scope and for the shortest time of all who have a say
-//! in it, and without his roles.
+//! evidence: what he sent to a service of the door, which is opened here with that service's key; a
+//! token of an issuer that the map names ([`super::tokens`]), which brings a scope and an end of
+//! its own; his own ticket for this server; or the door's word, of those only for whom the map lets
+//! it vouch. The service's key is the MDSs' alone: who has it can make tickets of anybody. So the
+//! door is told here who came, and what to answer him. What follows is a *delegation*: the user, by
+//! this server's own table, within the narrowest scope and for the shortest time of all who have a
+//! say in it, and without his roles.
 //!
 //! When the map or the table changes, what was shown before is judged anew.
 //!
