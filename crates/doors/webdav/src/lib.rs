@@ -6,7 +6,7 @@
 //!
 //! * [`WebDav`]: answers requests; [`methods`]: which there are, each in a file of its own: `get`
 //!   (GET and HEAD), `propfind`, `put`, `change` (MKCOL, DELETE, MOVE).
-//! * `visitor`: who asks; `refusal`: what he is told if it cannot be, one place for all errors.
+//! * `visitor`: who asks; [`spnego`]: how clients wrap their tickets; `refusal`: what he is told if it cannot be, one place for all errors.
 //! * `content`: a file's bytes for ranges; `digests`: its checksums; `listing`: its names.
 //! * [`asked`]: what a PROPFIND asks for, as XML; no other text of others is parsed here.
 //!
@@ -34,6 +34,7 @@ mod properties;
 mod propfind;
 mod put;
 mod refusal;
+pub mod spnego;
 #[cfg(test)]
 mod tests;
 mod visitor;
@@ -44,7 +45,7 @@ use refusal::Refusal;
 use std::sync::Arc;
 use tieline_files::Paths;
 use tieline_http::StatusCode;
-use tieline_http::header::{ALLOW, HeaderName, HeaderValue};
+use tieline_http::header::{ALLOW, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use tieline_http::server::{Handler, Request, Response};
 use tieline_people::visitors::Visitors;
 
@@ -81,26 +82,30 @@ impl WebDav {
         }
         let (method, path) = (request.method.clone(), request.path.clone());
         let peer = request.peer.clone();
-        let answer = match self.who(&request).await {
-            Ok(visit) => match verb {
-                Verb::Get => self.get(request, visit).await,
-                Verb::Propfind => self.propfind(request, visit).await,
-                Verb::Put => self.put(request, visit).await,
-                Verb::Mkcol => self.make_collection(request, visit).await,
-                Verb::Delete => self.delete(request, visit).await,
-                Verb::Move => self.rename(request, visit).await,
-                Verb::Options => Ok(Response::new(StatusCode::OK)),
-            },
+        let visit = match self.who(&request).await {
+            Ok(visit) => visit,
             Err(refusal) => {
                 let response = refusal.response(&self.challenges());
                 tracing::info!(%peer, %method, %path, why = refusal.text(), "refused");
                 return finish_unread(request, response).await;
             }
         };
-        answer.unwrap_or_else(|refusal| {
+        let told = visit.answer.clone();
+        let answer = match verb {
+            Verb::Get => self.get(request, visit).await,
+            Verb::Propfind => self.propfind(request, visit).await,
+            Verb::Put => self.put(request, visit).await,
+            Verb::Mkcol => self.make_collection(request, visit).await,
+            Verb::Delete => self.delete(request, visit).await,
+            Verb::Move => self.rename(request, visit).await,
+            Verb::Options => Ok(Response::new(StatusCode::OK)),
+        };
+        let mut response = answer.unwrap_or_else(|refusal| {
             tracing::info!(%peer, %method, %path, why = refusal.text(), "refused");
             refusal.response(&self.challenges())
-        })
+        });
+        response.headers.extend(told.map(|told| (WWW_AUTHENTICATE, told)));
+        response
     }
 }
 

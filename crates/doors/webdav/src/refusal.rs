@@ -16,12 +16,13 @@ const AGAIN_SECONDS: u32 = 5;
 pub struct Refusal {
     pub status: StatusCode,
     text: String,
+    advice: &'static str,
     asks_again: bool,
 }
 
 impl Refusal {
     pub fn new(status: StatusCode, text: impl Into<String>) -> Self {
-        Self { status, text: text.into(), asks_again: false }
+        Self { status, text: text.into(), advice: "", asks_again: false }
     }
 
     pub fn method(method: &Method) -> Self {
@@ -29,8 +30,17 @@ impl Refusal {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, text)
     }
 
-    pub fn text(&self) -> &str {
-        &self.text
+    /// For people: what is wrong, and what to do.
+    pub fn text(&self) -> String {
+        match self.advice {
+            "" => self.text.clone(),
+            advice => format!("{}: {advice}", self.text),
+        }
+    }
+
+    /// What is wrong says what to do already.
+    pub fn leave_advice(&mut self) {
+        self.advice = "";
     }
 
     /// What failed is not the name that was asked for, but the directory it would be in (RFC 4918:
@@ -47,7 +57,7 @@ impl Refusal {
 
     /// `challenges`: how somebody may show who he is.
     pub fn response(&self, challenges: &[HeaderValue]) -> Response {
-        let mut response = Response::text(self.status, &self.text);
+        let mut response = Response::text(self.status, &self.text());
         if self.status == StatusCode::UNAUTHORIZED {
             for challenge in challenges {
                 response.headers.append(WWW_AUTHENTICATE, challenge.clone());
@@ -64,8 +74,8 @@ impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         let kind = error.kind();
         let (status, advice) = told(kind);
-        let text = if advice.is_empty() { error.to_string() } else { format!("{error}: {advice}") };
-        Self { status, text, asks_again: kind.retry() != Retry::Never }
+        let asks_again = kind.retry() != Retry::Never;
+        Self { status, text: error.to_string(), advice, asks_again }
     }
 }
 

@@ -6,6 +6,7 @@
 
 use crate::WebDav;
 use crate::refusal::Refusal;
+use crate::spnego;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ const SERVICE: &str = "HTTP";
 #[derive(Clone)]
 pub struct Visit {
     pub who: Who,
+    /// What he is told of who is there, if he wants to know.
+    pub answer: Option<HeaderValue>,
     /// Servers may have to be shown him again until the end.
     _visitor: Arc<Visitor>,
 }
@@ -30,7 +33,7 @@ pub struct Visit {
 impl WebDav {
     /// Who asks, or what he is to show.
     pub(crate) async fn who(&self, request: &Request) -> Result<Visit, Refusal> {
-        let evidence = self.evidence(request)?;
+        let (evidence, is_wrapped) = self.evidence(request)?;
         let is_once = matches!(evidence, Evidence::Ticket(_));
         let wish = Wish { evidence, scope: None, life: None };
         let met = match is_once {
@@ -38,14 +41,23 @@ impl WebDav {
             false => self.visitors.meet_again(wish).await,
         };
         let visitor = met.map_err(|error| {
-            tracing::debug!(peer = %request.peer, %error, "somebody is not let in");
-            Refusal::from(error)
+            // The MDSs say what is to be done.
+            let mut refusal = Refusal::from(error);
+            refusal.leave_advice();
+            refusal
         })?;
         let (caller, scope) = (visitor.caller().clone(), visitor.scope().cloned());
-        Ok(Visit { who: Who { caller, scope }, _visitor: visitor })
+        let answer = visitor.answer().map(|answer| match is_wrapped {
+            true => spnego::wrapped(answer),
+            false => answer.to_vec(),
+        });
+        let answer = answer.map(|answer| format!("Negotiate {}", STANDARD.encode(answer)));
+        let answer = answer.and_then(|answer| answer.try_into().ok());
+        Ok(Visit { who: Who { caller, scope }, answer, _visitor: visitor })
     }
 
-    fn evidence(&self, request: &Request) -> Result<Evidence, Refusal> {
+    /// What shows it, and whether it was wrapped.
+    fn evidence(&self, request: &Request) -> Result<(Evidence, bool), Refusal> {
         let mut headers = request.headers.get_all(AUTHORIZATION).iter();
         if let Some(header) = headers.next() {
             if headers.next().is_some() {
@@ -59,23 +71,24 @@ impl WebDav {
         })?;
         match pairs.into_iter().find(|(name, _)| name == "authz") {
             Some((_, text)) if text.contains(' ') => self.shown(&text),
-            Some((_, token)) => Ok(Evidence::Token(token.into_bytes())),
+            Some((_, token)) => Ok((Evidence::Token(token.into_bytes()), false)),
             None => Err(self.anonymous()),
         }
     }
 
     /// What stands in `Authorization`.
-    fn shown(&self, text: &str) -> Result<Evidence, Refusal> {
+    fn shown(&self, text: &str) -> Result<(Evidence, bool), Refusal> {
         let (scheme, rest) = text.trim().split_once(' ').unwrap_or((text, ""));
         let rest = rest.trim();
         if scheme.eq_ignore_ascii_case("bearer") && !rest.is_empty() {
-            return Ok(Evidence::Token(rest.as_bytes().to_vec()));
+            return Ok((Evidence::Token(rest.as_bytes().to_vec()), false));
         }
         if scheme.eq_ignore_ascii_case("negotiate") && !rest.is_empty() {
             let ticket = STANDARD.decode(rest).map_err(|_| {
                 Refusal::new(StatusCode::BAD_REQUEST, "what follows `Negotiate` is no base64")
             })?;
-            return Ok(Evidence::Ticket(ticket));
+            let within = spnego::unwrapped(&ticket).to_vec();
+            return Ok((Evidence::Ticket(within), spnego::is_wrapped(&ticket)));
         }
         Err(self.anonymous())
     }
