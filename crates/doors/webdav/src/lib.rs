@@ -6,9 +6,10 @@
 //!
 //! * [`WebDav`]: answers requests; [`methods`]: which there are, each in a file of its own: `get`
 //!   (GET and HEAD), `propfind`, `put`, `change` (MKCOL, DELETE, MOVE).
-//! * `visitor`: who asks; [`spnego`]: how clients wrap their tickets; `refusal`: what he is told if it cannot be, one place for all errors.
+//! * `visitor`: who asks; [`spnego`]: how clients wrap their tickets; `refusal`: what he is told if
+//!   it cannot be, one place for all errors.
 //! * `content`: a file's bytes for ranges; `digests`: its checksums; `listing`: its names.
-//! * [`asked`]: what a PROPFIND asks for, as XML; no other text of others is parsed here.
+//! * [`asked`]: what a PROPFIND asks for, as XML.
 //!
 //! Does not know: connections, TLS and their limits (`parts/http`), servers, tokens, Kerberos.
 //!

@@ -38,9 +38,16 @@ impl Refusal {
         }
     }
 
-    /// What is wrong says what to do already.
-    pub fn leave_advice(&mut self) {
-        self.advice = "";
+    /// Whoever asks is not let in: the MDSs say why.
+    pub fn of_visitor(error: Error) -> Self {
+        let advice = match error.kind() {
+            ErrorKind::PermissionDenied => {
+                "who administers the file system finds this denial in its logs, and can let you in \
+                 (`tieline id add`, `tieline issuer add`)"
+            }
+            _ => "",
+        };
+        Self { advice, ..error.into() }
     }
 
     /// What failed is not the name that was asked for, but the directory it would be in (RFC 4918:

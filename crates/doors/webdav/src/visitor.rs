@@ -40,12 +40,7 @@ impl WebDav {
             true => self.visitors.meet(wish).await,
             false => self.visitors.meet_again(wish).await,
         };
-        let visitor = met.map_err(|error| {
-            // The MDSs say what is to be done.
-            let mut refusal = Refusal::from(error);
-            refusal.leave_advice();
-            refusal
-        })?;
+        let visitor = met.map_err(Refusal::of_visitor)?;
         let (caller, scope) = (visitor.caller().clone(), visitor.scope().cloned());
         let answer = visitor.answer().map(|answer| match is_wrapped {
             true => spnego::wrapped(answer),
