@@ -2,7 +2,8 @@
 //! `Want-Repr-Digest` (RFC 9530).
 //!
 //! Adler-32 is put together from the chunks'. Others cost reading the file, so they are told of
-//! files up to [`READ_MAX`], a few at a time, and remembered for as long as the bytes are the same.
+//! files up to [`READ_MAX`], a few at a time. They are remembered for as long as the bytes are the
+//! same, as is the sum of what was put here: clients ask for it next.
 //! What is not told is left out: no request fails for want of a checksum.
 
 use bytes::Bytes;
@@ -13,6 +14,7 @@ use tieline_http::HeaderMap;
 use tieline_http::digest::{Algorithm, Digest, Hashing, parse_want_digest, parse_want_repr_digest};
 use tieline_http::header::HeaderName;
 use tieline_http::server::{Request, Response};
+use tieline_types::Attributes;
 use tokio::sync::Semaphore;
 
 /// Larger files are not read to be summed: a client would wait for minutes.
@@ -48,8 +50,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// The one that is wanted most, of each kind of header. Adler-32 before what has to be read, if
-    /// both will do.
+    /// The one that is wanted most, of each kind of header.
     pub fn of(request: &Request) -> Self {
         let text = |name| joined(&request.headers, &name);
         let first = |all: Vec<Algorithm>| all.first().copied();
@@ -95,11 +96,11 @@ impl Digests {
     ) -> Vec<Digest> {
         let (mut digests, mut missing) = (Vec::new(), Vec::new());
         for algorithm in wanted.algorithms() {
-            let adler32 = match algorithm {
-                Algorithm::Adler32 => files.adler32(&who.caller, entry.id()).await.ok(),
-                _ => None,
-            };
-            let known = adler32.map(Digest::adler32).or_else(|| self.known(entry, algorithm));
+            let mut known = self.known(&entry.attributes, algorithm);
+            if known.is_none() && algorithm == Algorithm::Adler32 {
+                let sum = files.adler32(&who.caller, entry.id()).await;
+                known = sum.ok().map(Digest::adler32);
+            }
             match known {
                 Some(known) => digests.push(known),
                 None => missing.push(algorithm),
@@ -132,20 +133,31 @@ impl Digests {
             hashing.update(&piece);
         }
         let digests = hashing.finish();
-        let version = held.attributes.content_version();
+        self.remember(&held.attributes, &digests);
+        Ok(digests)
+    }
+
+    /// Those that are known without asking anybody.
+    pub fn remembered(&self, attributes: &Attributes, wanted: Wanted) -> Vec<Digest> {
+        let wanted = wanted.algorithms().into_iter();
+        wanted.filter_map(|algorithm| self.known(attributes, algorithm)).collect()
+    }
+
+    /// These are of the bytes that a file has now.
+    pub fn remember(&self, attributes: &Attributes, digests: &[Digest]) {
+        let version = attributes.content_version();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        for digest in &digests {
+        for digest in digests {
             if known.len() >= KNOWN_MAX {
                 known.pop_first();
             }
             let key = (version.file.0, version.commit.0, digest.algorithm());
             known.insert(key, digest.clone());
         }
-        Ok(digests)
     }
 
-    fn known(&self, entry: &Entry, algorithm: Algorithm) -> Option<Digest> {
-        let version = entry.attributes.content_version();
+    fn known(&self, attributes: &Attributes, algorithm: Algorithm) -> Option<Digest> {
+        let version = attributes.content_version();
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(&(version.file.0, version.commit.0, algorithm)).cloned()
     }

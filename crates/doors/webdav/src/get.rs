@@ -16,9 +16,10 @@ use tieline_http::body::{Body, BodyError, Pieces};
 use tieline_http::conditions::{Version, is_range_allowed};
 use tieline_http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RANGE};
 use tieline_http::range::Ranges;
-use tieline_http::server::content::{About, Content, answer};
+use tieline_http::server::content::{About, answer};
 use tieline_http::server::{Request, Response};
 use tieline_http::url::{Path, encoded};
+use tieline_types::{Attributes, Doing};
 
 impl WebDav {
     pub(crate) async fn get(&self, request: Request, visit: Visit) -> Result<Response, Refusal> {
@@ -27,29 +28,52 @@ impl WebDav {
         if entry.attributes.is_directory() {
             return self.page(&request, visit, entry).await;
         }
+        if request.is_head {
+            return self.head(&request, &visit, &entry).await;
+        }
         let wanted = Wanted::of(&request);
         let (files, access) =
             (self.paths.files().clone(), Access { read: true, ..Access::default() });
         let held = Held::open(files.clone(), &visit.who, &entry, access).await?;
-        let about = About {
-            length: held.attributes.size,
-            kind: HeaderValue::from_static(kind_of(&entry)),
-            version: version(&held.attributes),
-        };
+        let digests = self.digests.of((&files, &visit.who), &entry, wanted).await;
+        let about = about(&entry, &held.attributes);
+        let ranges = ranges(&request, about.length, &about.version);
+        let content = FileContent::new((files, held), visit, &self.ahead, &ranges).await?;
+        let response = private(answer(&request, &about, Arc::new(content)));
+        Ok(wanted.tell(response, &digests))
+    }
+
+    /// What is told of a file to whoever may do anything with it: who only makes files looks after
+    /// what he made.
+    async fn head(
+        &self,
+        request: &Request,
+        visit: &Visit,
+        entry: &Entry,
+    ) -> Result<Response, Refusal> {
+        let who = &visit.who;
+        let is_his = who.scope.as_ref().is_none_or(|scope| scope.allows_any(&entry.way));
+        if !is_his {
+            who.may(&entry.way, Doing::Read)?;
+        }
+        let wanted = Wanted::of(request);
+        let files = self.paths.files();
         let digests = match wanted.algorithms().is_empty() {
             true => vec![],
-            false => self.digests.of((&files, &visit.who), &entry, wanted).await,
-        };
-        let content: Arc<dyn Content> = match request.is_head {
-            true => Arc::new(Bytes::new()),
             false => {
-                let ranges = ranges(&request, about.length, &about.version);
-                Arc::new(FileContent::new((files, held), visit, &self.ahead, &ranges).await?)
+                let access = Access { read: true, ..Access::default() };
+                match Held::open(files.clone(), who, entry, access).await {
+                    Ok(_held) => self.digests.of((files, who), entry, wanted).await,
+                    // Who put it was told before.
+                    Err(_) if entry.attributes.uid == who.caller.uid => {
+                        self.digests.remembered(&entry.attributes, wanted)
+                    }
+                    Err(_) => vec![],
+                }
             }
         };
-        let response = answer(&request, &about, content);
-        // Whoever keeps it asks each time whether it may be given out again.
-        let response = response.with(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+        let about = about(entry, &entry.attributes);
+        let response = private(answer(request, &about, Arc::new(Bytes::new())));
         Ok(wanted.tell(response, &digests))
     }
 
@@ -70,6 +94,19 @@ impl WebDav {
         let page = Page { path, listing: Some(listing), has_begun: false };
         Ok(response.body(Body::pieces(page, None)))
     }
+}
+
+fn about(entry: &Entry, attributes: &Attributes) -> About {
+    About {
+        length: attributes.size,
+        kind: HeaderValue::from_static(kind_of(entry)),
+        version: version(attributes),
+    }
+}
+
+/// Whoever keeps it asks each time whether it may be given out again.
+fn private(response: Response) -> Response {
+    response.with(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"))
 }
 
 /// The path that was asked for, as `Paths` takes it.

@@ -38,7 +38,10 @@ impl WebDav {
         request: Request,
         visit: Visit,
     ) -> Result<Response, Refusal> {
-        let depth = match request.headers.get(DEPTH).map(|value| value.as_bytes()) {
+        let depth = request.headers.get(DEPTH).cloned();
+        let path = request.path.clone();
+        let body = request.body.open(BODY_MAX as u64)?.whole(BODY_MAX).await?;
+        let depth = match depth.as_ref().map(HeaderValue::as_bytes) {
             Some(b"0") => Depth::Itself,
             Some(b"1") => Depth::Below,
             None => return Ok(infinite()),
@@ -48,8 +51,6 @@ impl WebDav {
                 return Err(Refusal::new(StatusCode::BAD_REQUEST, text));
             }
         };
-        let path = request.path.clone();
-        let body = request.body.open(BODY_MAX as u64)?.whole(BODY_MAX).await?;
         let asked = Asked::parse(&body)
             .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
         let entry = self.paths.find(&visit.who, &joined_path(&path), LastLink::Followed).await?;

@@ -107,6 +107,7 @@ impl WebDav {
         let said = said(&request.headers);
         let mut algorithms = wanted.algorithms();
         algorithms.extend(said.iter().map(Digest::algorithm));
+        algorithms.push(Algorithm::Adler32);
         algorithms.sort();
         algorithms.dedup();
         let mut hashing = Hashing::new(&algorithms);
@@ -126,6 +127,7 @@ impl WebDav {
             return Err(Refusal::new(StatusCode::PRECONDITION_FAILED, text));
         }
         let placed = upload.finish().await?;
+        self.digests.remember(&placed.attributes, &digests);
         let status = if is_new { StatusCode::CREATED } else { StatusCode::NO_CONTENT };
         let mut response = Response::new(status);
         if let Some(tag) = version(&placed.attributes).tag {

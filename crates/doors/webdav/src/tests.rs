@@ -222,6 +222,11 @@ async fn a_scope_is_of_whole_names() {
     trial.ask_as(maker, "PUT /data/new", "", "x").await.is(201);
     trial.ask_as(maker, "PUT /data/new", "", "y").await.is(403);
     trial.ask_as(maker, "GET /data/new", "", "").await.is(403);
+    // What he made he may look after; what is beside his scope he may not.
+    let wanted = "Want-Digest: adler32\r\n";
+    let head = trial.ask_as(maker, "HEAD /data/new", wanted, "").await.is(200);
+    assert_eq!(head.header("digest"), Some("adler32=00790079"));
+    trial.ask_as(maker, "HEAD /data2/a", wanted, "").await.is(403);
     trial.ask_as(maker, "DELETE /data/new", "", "").await.is(403);
 }
 

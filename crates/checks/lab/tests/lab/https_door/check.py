@@ -142,6 +142,9 @@ def scopes(door, folder):
     status(door.ask("PUT", "/data/made", maker, body=b"one"), 201, "create")
     status(door.ask("PUT", "/data/made", maker, body=b"two"), 403, "create over what is there")
     status(door.ask("GET", "/data/made", maker), 403, "create is not read")
+    got = status(door.ask("HEAD", "/data/made", maker, Want_Digest="adler32"), 200, "what one made")
+    check(got[1]["Digest"] == f"adler32={zlib.adler32(b'one'):08x}", got[1])
+    status(door.ask("HEAD", "/data2/file", maker), 403, "what is beside")
     status(door.ask("DELETE", "/data/made", data), 204, "modify")
 
 
