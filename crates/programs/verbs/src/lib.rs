@@ -28,6 +28,7 @@ pub mod getstripe;
 pub mod hsm;
 pub mod id;
 pub mod import;
+pub mod issuer;
 pub mod join;
 mod known;
 pub mod list;
