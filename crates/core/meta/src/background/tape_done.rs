@@ -4,7 +4,9 @@ use crate::chunks;
 use crate::error::Result;
 use crate::tape;
 use crate::view::View;
-use tieline_format::mdt::{Archived, Inode, Lacking, OfTape, Wished, key};
+use tieline_format::mdt::{
+    Archived, FEATURE_TAPE, Inode, Lacking, OfTape, Superblock, Wished, key,
+};
 use tieline_kv::Range;
 use tieline_types::{FileId, TapeCopy, TapeWish, Version};
 
@@ -20,6 +22,7 @@ pub async fn archived(
     copy: &TapeCopy,
 ) -> Result<bool> {
     let before: Option<Archived> = view.record(key::tape_copy(file)).await?;
+    let superblock: Option<Superblock> = view.record(key::superblock()).await?;
     let inode = view.find_inode(file).await?;
     let is_released = |inode: &Inode| inode.tape.is_some_and(|tape| tape.released.is_some());
     let fits = |inode: &Inode| inode.content_version() == content && !is_released(inode);
@@ -32,6 +35,10 @@ pub async fn archived(
     };
     if let Some(before) = before.filter(|before| before.copy.uris != copy.uris) {
         tape::remove(view, file, before.content, before.copy);
+    }
+    if let Some(mut superblock) = superblock.filter(|block| block.features & FEATURE_TAPE == 0) {
+        superblock.features |= FEATURE_TAPE;
+        view.put(key::superblock(), &superblock);
     }
     view.put(key::tape_copy(file), &Archived { copy: copy.clone(), content });
     view.delete(key::tape_wish(file));

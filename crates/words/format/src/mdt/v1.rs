@@ -25,7 +25,8 @@ pub struct Superblock {
     /// The next session id nobody has reserved; grants count with it.
     #[n(3)]
     pub session_serial: u64,
-    /// Feature bits without which the store must not be opened: [`FEATURE_USAGE`].
+    /// Feature bits without which the store must not be opened: [`FEATURE_USAGE`],
+    /// [`FEATURE_TAPE`].
     #[n(4)]
     pub features: u64,
     /// How often the MDT was started.
@@ -45,6 +46,8 @@ pub struct Superblock {
 
 /// Every change counts who uses how much: a build that does not must not change the store.
 pub const FEATURE_USAGE: u64 = 1;
+/// Files are on tape: a build that does not know that would forget where.
+pub const FEATURE_TAPE: u64 = 2;
 
 impl Record for Superblock {
     const VERSION: u8 = 1;
