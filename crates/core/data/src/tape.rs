@@ -155,7 +155,13 @@ impl TapeService {
         let (service, own, source) = (self.clone(), job.clone(), source.clone());
         job.tell(DriveState::Waiting);
         let task = tokio::spawn(async move {
-            let state = match service.work(&own, &*source).await {
+            let worked = tokio::select! {
+                biased;
+                worked = service.work(&own, &*source) => worked,
+                // Its MDS went on at another OSS, perhaps: the script ends here.
+                () = own.forgotten() => return service.end(own.number),
+            };
+            let state = match worked {
                 Ok(done) => done,
                 Err(Ended { failure: Failure { kind, detail }, is_final }) => {
                     let (file, job) = (own.file, own.number);
@@ -233,6 +239,15 @@ impl TapeService {
 impl Job {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until nobody asks about it any more.
+    async fn forgotten(&self) {
+        loop {
+            let asked = self.lock().asked.elapsed();
+            let Some(left) = ASKED_WITHIN.checked_sub(asked) else { return };
+            tokio::time::sleep(left + Duration::from_millis(1)).await;
+        }
     }
 
     fn tell(&self, state: DriveState) {

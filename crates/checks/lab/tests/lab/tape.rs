@@ -2,7 +2,6 @@
 //! to be, and fails.
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::Signal;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -212,7 +211,6 @@ fn who_dies_on_the_way_to_tape_or_back_loses_nothing() -> Result<()> {
         let reader = std::thread::spawn(move || fs::read(reader).map(|read| read == seen));
         program::until("a get", DEADLINE, || library.count("get") > 0)?;
         lab.kill_and_restart("mds-uf")?;
-        lab.signal("oss-uf", Signal::KILL)?;
         lab.kill_and_restart("oss-uf")?;
         ensure!(!is("exists archived"));
         library.hold(false)?;
