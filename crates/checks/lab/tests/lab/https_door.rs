@@ -161,6 +161,7 @@ fn a_door_over_https() -> Result<()> {
         scene.check(&["all"], &[&scene.url, &scene.authority(), &mount]).context("our client")?;
         stock_clients(&scene).context("stock clients")?;
         own_tokens(&scene).context("tokens of `dev token`")?;
+        events(&scene).context("events")?;
         lab.expect_log("door-uf");
         scene.dies().context("a door that dies")?;
         scene.renewed().context("another certificate")
@@ -220,4 +221,28 @@ fn own_tokens(scene: &Scene<'_>) -> Result<()> {
         tickets.display()
     );
     scene.shell("storage.read:/data", &negotiate).map(drop)
+}
+
+/// The same events as on the mount.
+fn events(scene: &Scene<'_>) -> Result<()> {
+    let Some(python) = tieline_lab::python() else { return Ok(()) };
+    let script = "
+import os, sys, numpy, uproot
+mount, url, token = (os.environ[name] for name in ['M', 'URL', 'BEARER_TOKEN'])
+dice = numpy.random.default_rng(7)
+with uproot.recreate(f'{mount}/data/events.root') as file:
+    for part in range(3):
+        columns = {'x': dice.normal(size=40000), 'n': dice.integers(0, 99, 40000)}
+        file['events'].extend(columns) if part else file.__setitem__('events', columns)
+os.sync()
+there = uproot.open(f'{mount}/data/events.root')['events'].arrays(library='np')
+name = f'{url}/data/events.root?authz=Bearer%20{token}'
+with uproot.open(name, handler=uproot.HTTPSource) as file:
+    here = file['events'].arrays(library='np')
+assert len(here['x']) == 120000 and all((here[key] == there[key]).all() for key in there)
+";
+    let program = scene.lab.local("events.py");
+    std::fs::write(&program, script)?;
+    let run = format!("SSL_CERT_FILE=$CA {} {}", python.display(), program.display());
+    scene.shell("storage.read:/data", &run).map(drop)
 }
