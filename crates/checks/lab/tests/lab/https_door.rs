@@ -162,6 +162,7 @@ fn a_door_over_https() -> Result<()> {
         stock_clients(&scene).context("stock clients")?;
         own_tokens(&scene).context("tokens of `dev token`")?;
         events(&scene).context("events")?;
+        full(&scene).context("a full quota")?;
         lab.expect_log("door-uf");
         scene.dies().context("a door that dies")?;
         scene.renewed().context("another certificate")
@@ -245,4 +246,15 @@ assert len(here['x']) == 120000 and all((here[key] == there[key]).all() for key 
     std::fs::write(&program, script)?;
     let run = format!("SSL_CERT_FILE=$CA {} {}", python.display(), program.display());
     scene.shell("storage.read:/data", &run).map(drop)
+}
+
+/// Who has no room is told so, and nothing is left.
+fn full(scene: &Scene<'_>) -> Result<()> {
+    let mount = scene.lab.mount().to_string_lossy().into_owned();
+    scene.lab.tieline(&["setquota", "-u", "ann", "-B", "1M", &mount])?;
+    let script = "SAID=$(curl -s --cacert $CA -H \"Authorization: Bearer $BEARER_TOKEN\" \
+             -T $M/data/file -w '%{http_code}' $URL/data/full)
+         grep -q 'quota.*507' <<< $(echo $SAID) && test ! -e $M/data/full";
+    scene.shell("storage.modify:/data", script)?;
+    scene.lab.tieline(&["setquota", "-u", "ann", "-B", "0", &mount]).map(drop)
 }
