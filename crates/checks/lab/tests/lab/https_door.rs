@@ -194,6 +194,8 @@ print('%08x' % zlib.adler32(open(sys.argv[1],'rb').read()))\" $1; }; tieline_sum
          gfal-copy -p -K ADLER32 file://$PWD/gfal $DAVS/data/new/below/gfal >/dev/null
          cmp $M/data/new/below/gfal gfal
          gfal-ls $DAVS/data/new/below | grep -qx gfal
+         gfal-copy -K ADLER32 $DAVS/data/file $DAVS/data/new/again >/dev/null 2>&1
+         cmp $M/data/new/again gfal
          ! gfal-copy $DAVS/data2/file file://$PWD/out >/dev/null 2>&1";
     scene.shell(both, gfal).context("gfal")?;
     let rclone = "export RCLONE_CA_CERT=$CA

@@ -301,7 +301,7 @@ def nonsense(door, folder):
         (b"GET /data/%zz HTTP/1.1\r\nHost: x\r\n\r\n", b"400"),
         (b"GET /data/%00 HTTP/1.1\r\nHost: x\r\n\r\n", b"400"),
         (b"GET /../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", b"400"),
-        (b"BREW / HTTP/1.1\r\nHost: x\r\n\r\n", b"405"),
+        (b"BREW / HTTP/1.1\r\nHost: x\r\n\r\n", b"501"),
         (b"GET http://else/data/file HTTP/1.1\r\nHost: x\r\n\r\n", b"4"),
         (b"nonsense\r\n\r\n", b"400"),
     ]:
