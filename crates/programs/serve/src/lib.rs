@@ -29,6 +29,7 @@ mod edits;
 mod identities;
 pub mod maps;
 mod node;
+mod osts;
 mod peers;
 pub mod room;
 pub mod run;
