@@ -5,6 +5,7 @@
 //! * [`federation`]: as a door at its servers: its own key, its caches, those for whom it speaks.
 //! * [`offered`]: what a protocol is given, and what is asked of it while it serves. A protocol is
 //!   a room of `doors`, a file here that plugs it in, and a line in [`offered::open`].
+//! * [`xrootd`]: root://.
 //!
 //! The process has no rights on files. Whoever comes is proved by the MDSs, by what he sent
 //! (docs/security.md, section 9), and served as the mount serves him.
@@ -15,6 +16,7 @@ pub mod federation;
 pub mod offered;
 pub mod run;
 pub mod settings;
+pub mod xrootd;
 
 use std::path::PathBuf;
 

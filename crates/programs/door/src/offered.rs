@@ -35,7 +35,16 @@ pub trait Face: Send + Sync {
 }
 
 /// Begins to listen for all protocols that the settings name.
-pub async fn open(_plan: &Plan, federation: &Federation) -> anyhow::Result<Vec<Box<dyn Face>>> {
-    let _ = federation;
-    Ok(Vec::new())
+pub async fn open(plan: &Plan, federation: &Federation) -> anyhow::Result<Vec<Box<dyn Face>>> {
+    let offered = Offered {
+        world: federation.world.clone(),
+        fs: plan.fs.clone(),
+        paths: federation.paths.clone(),
+        visitors: federation.visitors.clone(),
+    };
+    let mut faces: Vec<Box<dyn Face>> = Vec::new();
+    if let Some(xrootd) = &plan.xrootd {
+        faces.push(xrootd.open(offered.clone()).await?);
+    }
+    Ok(faces)
 }

@@ -5,6 +5,7 @@
 //!
 //! Invariants: units stand in the values; secrets are paths; no key that others can read is used.
 
+use crate::xrootd::{XrootdPlan, XrootdText};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -55,6 +56,9 @@ pub struct Settings {
     /// Chunks kept on this machine's disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheText>,
+    /// root://
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xrootd: Option<XrootdText>,
 }
 
 /// The door's own key. Of the services that users come to it has none.
@@ -113,6 +117,7 @@ pub struct Plan {
     /// As which it connects.
     pub principal: String,
     pub near: NearOptions,
+    pub xrootd: Option<XrootdPlan>,
     /// What is hardly meant so.
     pub doubts: Vec<String>,
 }
@@ -181,6 +186,10 @@ impl Settings {
         });
         let (proving, principal) = self.kerberos.validate(user, &mut check);
         let near = self.cache.as_ref().map(|cache| cache.validate(&mut check));
+        let xrootd = self.xrootd.as_ref().map(|text| text.validate(user, &mut check));
+        check.holds(xrootd.is_some(), "xrootd", || {
+            "no protocol is named: write [xrootd] for root://".to_owned()
+        });
         if !check.wrongs.is_empty() {
             return Err(Wrongs(check.wrongs));
         }
@@ -198,6 +207,7 @@ impl Settings {
             proving,
             principal: principal.ok_or_else(missing)?,
             near: near.unwrap_or_default(),
+            xrootd: xrootd.flatten(),
             doubts: check.doubts,
         })
     }
