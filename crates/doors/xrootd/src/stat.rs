@@ -41,18 +41,17 @@ fn is_offline(_of: &Attributes) -> bool {
     false
 }
 
-pub fn line(of: &Attributes, caller: &Caller) -> String {
-    let Attributes { id, size, mtime, ctime, atime, mode, uid, gid, .. } = of;
+/// `owners`: of owner and group, for people.
+pub fn line(of: &Attributes, caller: &Caller, (owner, group): (&str, &str)) -> String {
+    let Attributes { id, size, mtime, ctime, atime, mode, .. } = of;
     format!(
-        "{} {size} {} {} {} {} {:04o} {} {}",
+        "{} {size} {} {} {} {} {:04o} {owner} {group}",
         id.0,
         flags(of, caller),
         mtime.seconds,
         ctime.seconds,
         atime.seconds,
         mode.bits() & 0o7777,
-        uid.0,
-        gid.0,
     )
 }
 
@@ -75,7 +74,7 @@ mod tests {
         of.kind = FileKind::Directory;
         of.mode = Mode::new(0o755);
         assert_eq!(flags(&of, &caller(1, 1)), DIRECTORY | EXECUTABLE | READABLE);
-        assert!(line(&of, &caller(1, 1)).starts_with("7 0 19 "));
-        assert!(line(&of, &caller(1, 1)).ends_with(" 0755 5 6"));
+        let line = line(&of, &caller(1, 1), ("ann", "cms"));
+        assert!(line.starts_with("7 0 19 ") && line.ends_with(" 0755 ann cms"), "{line}");
     }
 }

@@ -747,8 +747,14 @@ impl Files for Memory {
         Ok(FsSpace { bytes_total, bytes_free, inodes_total: 1000, inodes_free: 900 })
     }
 
-    async fn adler32(&self, _: &Caller, _: FileId) -> Result<u32> {
-        Err(error(ErrorKind::NotSupported))
+    async fn adler32(&self, _: &Caller, file: FileId) -> Result<u32> {
+        self.gate("adler32").await;
+        let state = self.lock();
+        let sums = state.node(file)?.bytes.iter().fold((1, 0), |(first, second), byte| {
+            let first = (first + u32::from(*byte)) % 65_521;
+            (first, (second + first) % 65_521)
+        });
+        Ok(sums.1 << 16 | sums.0)
     }
 
     async fn content_version(&self, _: &Caller, file: FileId) -> Result<ContentVersion> {

@@ -42,6 +42,7 @@ mod readme;
 mod realms;
 mod repositories;
 mod room;
+mod root_door;
 mod spool;
 mod standing;
 mod storage;

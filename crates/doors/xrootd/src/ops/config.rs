@@ -8,7 +8,7 @@ impl Asked {
     /// A line for each name; of one that says nothing here, the name itself, as clients expect.
     pub(super) fn config(&self, names: &[String]) -> String {
         let lines = names.iter().map(|name| self.value(name).unwrap_or_else(|| name.clone()));
-        lines.map(|line| line + "\n").collect::<String>() + "\0"
+        lines.map(|line| line + "\n").collect()
     }
 
     fn value(&self, name: &str) -> Option<String> {

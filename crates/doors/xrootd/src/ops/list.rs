@@ -4,11 +4,10 @@
 //! memory.
 
 use super::{Asked, Outcome};
-use crate::refusal::Refusal;
 use crate::request::Path;
 use crate::stat;
-use tieline_files::{Error, Listed};
-use tieline_types::{Attributes, Doing, ErrorKind, HandleId};
+use tieline_files::{Entry, Error, LastLink, Listed};
+use tieline_types::{Attributes, Doing, ErrorKind, FileKind, HandleId};
 
 /// Names that are asked for at once.
 const PAGE: usize = 1000;
@@ -34,12 +33,17 @@ impl Asked {
         self.guest.who.may(&entry.way, Doing::Read).map_err(refused)?;
         let caller = self.guest.visitor.caller();
         let handle = self.files().open_directory(caller, entry.id()).await.map_err(refused)?;
-        let listed = self.listed(handle, &shown, Wanted { stat, checksums }).await;
+        let listed = self.listed((&entry, handle), &shown, Wanted { stat, checksums }).await;
         self.files().release_directory(handle).await;
         listed
     }
 
-    async fn listed(&self, handle: HandleId, path: &str, wanted: Wanted) -> Outcome {
+    async fn listed(
+        &self,
+        (directory, handle): (&Entry, HandleId),
+        path: &str,
+        wanted: Wanted,
+    ) -> Outcome {
         let mut text = if wanted.stat { HAS_ATTRIBUTES.as_bytes().to_vec() } else { Vec::new() };
         let mut from = 0;
         loop {
@@ -52,7 +56,7 @@ impl Asked {
                 if one.name.as_bytes().contains(&b'\n') {
                     continue;
                 }
-                let Some(more) = self.told_of(&one, wanted).await? else { continue };
+                let Some(more) = self.told_of(directory, &one, wanted).await else { continue };
                 // The last piece must have something: its end is written otherwise.
                 if text.len() >= TEXT {
                     self.partly(&text).await?;
@@ -70,30 +74,36 @@ impl Asked {
     }
 
     /// What follows a name; `None`: it went meanwhile.
-    async fn told_of(&self, one: &Listed, wanted: Wanted) -> Result<Option<String>, Refusal> {
+    async fn told_of(&self, directory: &Entry, one: &Listed, wanted: Wanted) -> Option<String> {
         if !wanted.stat {
-            return Ok(Some(String::new()));
+            return Some(String::new());
         }
-        let attributes = match &one.known {
-            Some(known) => Ok(known.attributes.clone()),
-            // Another MDT has them.
-            None => {
-                let known = self.files().attributes(self.guest.visitor.caller(), one.id).await;
-                known.map(|known| known.attributes)
-            }
-        };
-        let line = match attributes {
+        let line = match self.looked_at(directory, one).await {
             Ok(attributes) => self.told(&attributes, wanted),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Stale) => {
-                return Ok(None);
-            }
+            Err(error) if error.kind() == ErrorKind::Stale => return None,
             Err(_) => UNKNOWN.to_owned(),
         };
-        Ok(Some(line + "\n"))
+        Some(line + "\n")
+    }
+
+    /// What a client finds there that asks for the name: links are followed.
+    async fn looked_at(&self, directory: &Entry, one: &Listed) -> Result<Attributes, Error> {
+        if one.kind == FileKind::Symlink {
+            let paths = &self.session.shared.offer.paths;
+            let (who, name) = (&self.guest.who, one.name.as_bytes());
+            let found = paths.find_from(who, directory, name, LastLink::Followed).await?;
+            return Ok(found.attributes);
+        }
+        if let Some(known) = &one.known {
+            return Ok(known.attributes.clone());
+        }
+        // Another MDT has them.
+        let known = self.files().attributes(self.guest.visitor.caller(), one.id).await;
+        Ok(known?.attributes)
     }
 
     fn told(&self, of: &Attributes, wanted: Wanted) -> String {
-        let line = stat::line(of, self.guest.visitor.caller());
+        let line = self.line(of);
         if !wanted.checksums {
             return line;
         }

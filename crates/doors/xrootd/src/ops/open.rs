@@ -19,6 +19,7 @@ impl Asked {
             // How the file is packed: it is not.
             told.put_u64(0);
             told.put_slice(self.line(&attributes).as_bytes());
+            told.put_u8(0);
         }
         Ok(told.into())
     }

@@ -1,6 +1,6 @@
 //! Attributes: of a path, of an open file, of many paths.
 
-use super::{Asked, Last, Outcome};
+use super::{Asked, Outcome};
 use crate::refusal::Refusal;
 use crate::request::{Named, Path};
 use crate::stat;
@@ -9,7 +9,7 @@ use tieline_types::Attributes;
 impl Asked {
     pub(super) async fn stat(&self, of: &Named) -> Outcome {
         let attributes = self.attributes(of).await?;
-        Ok(Last::Payload(self.line(&attributes).into_bytes()))
+        Ok((self.line(&attributes) + "\0").into())
     }
 
     /// One byte of flags for each path.
@@ -35,6 +35,7 @@ impl Asked {
     }
 
     pub(super) fn line(&self, of: &Attributes) -> String {
-        stat::line(of, self.guest.visitor.caller()) + "\0"
+        let (owner, group) = self.session.shared.offer.visitors.names(of.uid, of.gid);
+        stat::line(of, self.guest.visitor.caller(), (&owner, &group))
     }
 }
