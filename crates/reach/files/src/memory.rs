@@ -749,12 +749,7 @@ impl Files for Memory {
 
     async fn adler32(&self, _: &Caller, file: FileId) -> Result<u32> {
         self.gate("adler32").await;
-        let state = self.lock();
-        let sums = state.node(file)?.bytes.iter().fold((1, 0), |(first, second), byte| {
-            let first = (first + u32::from(*byte)) % 65_521;
-            (first, (second + first) % 65_521)
-        });
-        Ok(sums.1 << 16 | sums.0)
+        Ok(simd_adler32::adler32(&&self.lock().node(file)?.bytes[..]))
     }
 
     async fn content_version(&self, _: &Caller, file: FileId) -> Result<ContentVersion> {

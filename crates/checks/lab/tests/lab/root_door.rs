@@ -7,8 +7,8 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use tieline_auth::ScratchKdc;
 use tieline_auth::gss::{GssInitiator, Keys};
+use tieline_auth::{Mechanism, ScratchKdc};
 use tieline_lab::program::{self, DEADLINE, Run, until};
 use tieline_lab::{Federation, Plan, tickets};
 
@@ -368,18 +368,18 @@ fn events_are_the_same(scene: &Scene<'_>) -> Result<()> {
     }
     let file = scene.path("data/events.root");
     let (file, url) = (file.to_string_lossy().into_owned(), scene.url("/data/events.root"));
-    let program = r#"
-import sys, numpy, uproot, uproot.source.xrootd
+    let writes = r#"
+import sys, awkward, numpy, uproot
 file, url = sys.argv[1:]
 noise = numpy.random.default_rng(7)
+def some():
+    hits = noise.integers(0, 9, 20000)
+    values = awkward.unflatten(noise.normal(size=hits.sum()).astype("f4"), hits)
+    return {"pt": noise.normal(size=20000), "n": hits, "hits": values}
 with uproot.recreate(file) as made:
-    made.mktree("events", {"pt": "f8", "n": "i4", "hits": "var * f4"})
-    for _ in range(6):
-        counts = noise.integers(0, 9, 20000)
-        made["events"].extend({
-            "pt": noise.normal(size=20000), "n": counts,
-            "hits": __import__("awkward").unflatten(noise.normal(size=counts.sum()).astype("f4"), counts),
-        })
+    made["events"] = some()
+    for _ in range(5):
+        made["events"].extend(some())
 "#;
     let reads = r#"
 import sys, awkward, uproot, uproot.source.xrootd
@@ -390,7 +390,7 @@ with uproot.open(file) as there, uproot.open(url, handler=handler) as far:
 assert len(far) == 120000 and awkward.array_equal(there, far)
 print("same")
 "#;
-    for (what, program) in [("writes", program), ("reads", reads)] {
+    for (what, program) in [("writes", writes), ("reads", reads)] {
         let mut command = self::Command::new(&python);
         let tickets = scene.command("true", Some("ann"));
         command.envs(tickets.get_envs().filter_map(|(name, value)| Some((name, value?))));
