@@ -311,7 +311,7 @@ fn paths(payload: Bytes) -> Result<Vec<Path>, Refusal> {
 
 fn elements(mut payload: Bytes) -> Result<Vec<Element>, Refusal> {
     let wrong = |what: String| Err(Refusal::new(Code::ArgInvalid, what));
-    if payload.is_empty() || payload.len() % RANGE_HEAD != 0 {
+    if payload.is_empty() || !payload.len().is_multiple_of(RANGE_HEAD) {
         return wrong(format!("a list of {RANGE_HEAD} bytes for each range is needed"));
     }
     if payload.len() / RANGE_HEAD > RANGES_MAX {

@@ -5,7 +5,7 @@
 //! * [`federation`]: as a door at its servers: its own key, its caches, those for whom it speaks.
 //! * [`offered`]: what a protocol is given, and what is asked of it while it serves. A protocol is
 //!   a room of `doors`, a file here that plugs it in, and a line in [`offered::open`].
-//! * [`xrootd`]: root://.
+//! * `xrootd`: how root:// is plugged in.
 //!
 //! The process has no rights on files. Whoever comes is proved by the MDSs, by what he sent
 //! (docs/security.md, section 9), and served as the mount serves him.

@@ -1,3 +1,5 @@
+//! Requests of stock clients, limits, and inventions.
+
 use super::*;
 use proptest::prelude::*;
 
