@@ -11,7 +11,7 @@ use tieline_files::memory::Memory;
 use tieline_files::{Error, Paths};
 use tieline_people::visitors::{Visitor, Visitors, Wish};
 use tieline_types::checksum::crc32c;
-use tieline_types::{Caller, ErrorKind, Gid, Uid};
+use tieline_types::{Caller, ErrorKind};
 use tieline_wire::identity::Evidence;
 use tieline_world::{Connection, World};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -41,10 +41,6 @@ impl Visitors for Known {
 
     fn advice(&self, _: &str) -> String {
         "add the door".to_owned()
-    }
-
-    fn names(&self, uid: Uid, gid: Gid) -> (String, String) {
-        (uid.0.to_string(), gid.0.to_string())
     }
 }
 

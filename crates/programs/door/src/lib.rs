@@ -6,6 +6,7 @@
 //! * [`offered`]: what a protocol is given, and what is asked of it while it serves. A protocol is
 //!   a room of `doors`, a file here that plugs it in, and a line in [`offered::open`].
 //! * `xrootd`: how root:// is plugged in.
+//! * [`https`]: WebDAV over https.
 //!
 //! The process has no rights on files. Whoever comes is proved by the MDSs, by what he sent
 //! (docs/security.md, section 9), and served as the mount serves him.
@@ -13,6 +14,7 @@
 //! Knows no protocol beyond its name and settings.
 
 pub mod federation;
+pub mod https;
 pub mod offered;
 pub mod run;
 pub mod settings;

@@ -46,5 +46,8 @@ pub async fn open(plan: &Plan, federation: &Federation) -> anyhow::Result<Vec<Bo
     if let Some(xrootd) = &plan.xrootd {
         faces.push(xrootd.open(offered.clone()).await?);
     }
+    if let Some(https) = &plan.https {
+        faces.push(https.open(offered.clone()).await?);
+    }
     Ok(faces)
 }

@@ -5,6 +5,7 @@
 //!
 //! Invariants: units stand in the values; secrets are paths; no key that others can read is used.
 
+use crate::https::{HttpsPlan, HttpsText};
 use crate::xrootd::{XrootdPlan, XrootdText};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -59,6 +60,9 @@ pub struct Settings {
     /// root://
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xrootd: Option<XrootdText>,
+    /// https://
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub https: Option<HttpsText>,
 }
 
 /// The door's own key. Of the services that users come to it has none.
@@ -118,6 +122,7 @@ pub struct Plan {
     pub principal: String,
     pub near: NearOptions,
     pub xrootd: Option<XrootdPlan>,
+    pub https: Option<HttpsPlan>,
     /// What is hardly meant so.
     pub doubts: Vec<String>,
 }
@@ -187,8 +192,9 @@ impl Settings {
         let (proving, principal) = self.kerberos.validate(user, &mut check);
         let near = self.cache.as_ref().map(|cache| cache.validate(&mut check));
         let xrootd = self.xrootd.as_ref().map(|text| text.validate(user, &mut check));
-        check.holds(xrootd.is_some(), "xrootd", || {
-            "no protocol is named: write [xrootd] for root://".to_owned()
+        let https = self.https.as_ref().map(|text| text.validate(user, &mut check));
+        check.holds(self.xrootd.is_some() || self.https.is_some(), "xrootd", || {
+            "no protocol is named: write [xrootd] for root://, [https] for https://".to_owned()
         });
         if !check.wrongs.is_empty() {
             return Err(Wrongs(check.wrongs));
@@ -208,6 +214,7 @@ impl Settings {
             principal: principal.ok_or_else(missing)?,
             near: near.unwrap_or_default(),
             xrootd: xrootd.flatten(),
+            https,
             doubts: check.doubts,
         })
     }

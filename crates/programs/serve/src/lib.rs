@@ -186,6 +186,7 @@ pub async fn start(
         mdt: mdt.clone(),
         file: parts.identities,
         peers: peers.clone(),
+        clock: parts.world.clock.clone(),
         audit: parts.audit.clone(),
         state: identities::State::default(),
     });

@@ -124,6 +124,9 @@ enum Verb {
         #[command(subcommand)]
         verb: DoorVerb,
     },
+    /// Say whose tokens are taken, and whom their users are here
+    #[command(after_help = examples::ISSUER)]
+    Issuer(verbs::issuer::Args),
     /// List the sites of a federation, and invite another one
     #[command(subcommand, after_help = examples::SITE)]
     Site(verbs::site::Site),
@@ -278,6 +281,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         }
         Verb::Door { fs: None, verb: DoorVerb::Serve(args) } => tieline_door::serve(&args, is_json),
         Verb::Door { fs, verb: DoorVerb::Known(verb) } => verbs::door::run(fs, verb),
+        Verb::Issuer(args) => verbs::issuer::run(args),
         Verb::Site(verb) => verbs::site::run(verb),
         Verb::Join(args) => verbs::join::run(args),
         Verb::Auth(verb) => verbs::auth::run(verb),

@@ -57,7 +57,9 @@ pub trait Visitors: Send + Sync {
     fn advice(&self, first: &str) -> String;
 
     /// Owner and group, as people call them.
-    fn names(&self, uid: Uid, gid: Gid) -> (String, String);
+    fn names(&self, uid: Uid, gid: Gid) -> (String, String) {
+        (uid.0.to_string(), gid.0.to_string())
+    }
 }
 
 impl Visitor {
@@ -224,6 +226,7 @@ fn check(evidence: &Evidence) -> Result<(), Error> {
     let length = match evidence {
         Evidence::Ticket(ticket) => ticket.len(),
         Evidence::Word { principal } => principal.len(),
+        Evidence::Token(token) => token.len(),
     };
     if length > EVIDENCE_BYTES_MAX {
         let what = format!("{length} bytes to show who one is, {EVIDENCE_BYTES_MAX} are the most");

@@ -48,7 +48,11 @@ struct Door {
 
 impl Door {
     fn start(federation: &Federation) -> Result<Self> {
-        let (port, admin) = (program::free_port()?, program::free_port()?);
+        Self::start_at(federation, program::free_port()?)
+    }
+
+    fn start_at(federation: &Federation, port: u16) -> Result<Self> {
+        let admin = program::free_port()?;
         let (settings, log) = (federation.local("door.toml"), federation.local("door.log"));
         let state = federation.status()?;
         let key = state["key"].as_str().context("the federation's key")?;
@@ -201,6 +205,9 @@ impl<'f> Scene<'f> {
 ///
 /// Promise 124: Clients of root:// that send nonsense, or do not read what they asked for, keep no
 /// other client waiting.
+///
+/// Promise 125: A stock client that has a file open by root:// reads on when the time is over for
+/// which it was let in, and when the door was killed and is started again.
 #[test]
 fn files_are_read_by_root_as_on_a_mount() -> Result<()> {
     if !tieline_lab::needs_root() || !tieline_lab::has_kdc() || !has_clients() {
@@ -222,6 +229,7 @@ fn files_are_read_by_root_as_on_a_mount() -> Result<()> {
         ] {
             ensure!(metrics.contains(counted), "{counted}: {metrics}");
         }
+        let scene = a_reader_reads_on(scene).context("a reader reads on")?;
         let warned = scene.door.stop()?;
         ensure!(warned.is_empty(), "{warned}");
         Ok(())
@@ -400,6 +408,55 @@ print("same")
         scene.federation.shell("sync data/events.root")?;
     }
     Ok(())
+}
+
+/// Reads on and on; told so by lines, since somebody waits for the first.
+const READS_ON: &str = r#"
+import sys, time
+from XRootD import client
+url, file, seconds = sys.argv[1:]
+wanted, begun = open(file, "rb").read(), time.monotonic()
+far = client.File()
+status, _ = far.open(url)
+assert status.ok, status
+while time.monotonic() - begun < float(seconds):
+    status, data = far.read(1000, 5000)
+    assert status.ok and data == wanted[1000:6000], status
+    print("read", flush=True)
+    time.sleep(0.2)
+"#;
+
+/// For three seconds each, a door lets somebody in: within five he shows himself again. Then the
+/// door is killed.
+fn a_reader_reads_on<'f>(scene: Scene<'f>) -> Result<Scene<'f>> {
+    let federation = scene.federation;
+    let mount = federation.mount().to_string_lossy().into_owned();
+    let life = |life: &str| {
+        let words = ["door", "--fs", &mount, "add", DOOR, "--tickets-for", SERVICE, "--life", life];
+        federation.tieline(&words)
+    };
+    life("3s")?;
+    let file = scene.path("data/large");
+    let mut command = scene.command("/usr/bin/python3", Some("ann"));
+    let url = scene.url("/data/large");
+    command.args(["-c", READS_ON, &url, &file.to_string_lossy(), "11"]);
+    // How soon it comes again; stock settings wait for two minutes.
+    command.envs([("XRD_CONNECTIONWINDOW", "1"), ("XRD_CONNECTIONRETRY", "30")]);
+    command.env("XRD_STREAMERRORWINDOW", "60");
+    let said = federation.local("reads-on");
+    command.stdout(std::fs::File::create(&said)?);
+    let mut reader = program::start(&mut command)?;
+    until("it reads", PATIENCE, || std::fs::read(&said).is_ok_and(|said| !said.is_empty()))?;
+    std::thread::sleep(Duration::from_secs(5));
+    let Scene { federation, mut door } = scene;
+    let port = door.port;
+    door.child.kill()?;
+    door.child.wait()?;
+    let door = Door::start_at(federation, port)?;
+    let status = program::wait(&mut reader, DEADLINE)?;
+    ensure!(status.success(), "it reads no more: {status}");
+    life("1h")?;
+    Ok(Scene { federation, door })
 }
 
 fn our_own_client(scene: &Scene<'_>) -> Result<()> {

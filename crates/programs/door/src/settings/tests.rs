@@ -1,4 +1,4 @@
-//! Settings that hold, and all that is wrong with others.
+//! What settings of doors hold, and what is said of those that do not.
 
 use super::*;
 use std::os::unix::fs::PermissionsExt;
