@@ -16,7 +16,6 @@ pub const QCOW2: &str = "disk.qcow2";
 pub const ROOT: &str = "root.tar";
 pub const PACKAGES: &str = "packages.txt";
 pub const KERNEL: &str = "vmlinuz";
-pub const INITRD: &str = "initrd.img";
 /// Far more than it ever has.
 const LENGTH_MAX: u64 = 1 << 20;
 

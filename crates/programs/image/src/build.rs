@@ -116,7 +116,6 @@ fn make(
     fs::write(out.join(about::PACKAGES), &packages)?;
     let boot = disk::Boot::find(&tree)?;
     fs::copy(&boot.kernel, out.join(about::KERNEL))?;
-    fs::copy(&boot.initrd, out.join(about::INITRD))?;
     root::pack(&tree, &out.join(about::ROOT), recipe.epoch, &runner)?;
     let raw = out.join(about::RAW);
     if has_disk(args) {

@@ -37,12 +37,13 @@ const MBR_CODE: u64 = 440;
 // The same in every image, so that images of the same tree are alike and a machine knows its root.
 const DISK_ID: &str = "7a1e11ce-0000-4000-8000-000000000000";
 const ESP_ID: &str = "7a1e11ce-0000-4000-8000-000000000001";
-pub const ROOT_ID: &str = "7a1e11ce-0000-4000-8000-000000000002";
+const ROOT_ID: &str = "7a1e11ce-0000-4000-8000-000000000002";
 const FAT_ID: &str = "7a1e11ce";
 
-/// What the kernel is told, however it is started.
-pub fn kernel_words() -> String {
-    format!("root=PARTUUID={ROOT_ID} rw console=tty0 console=ttyS0,115200n8 quiet")
+/// What the kernel is told by both loaders. A start that fails ends the machine, and waits for
+/// nobody.
+fn kernel_words() -> String {
+    format!("root=PARTUUID={ROOT_ID} rw console=tty0 console=ttyS0,115200n8 quiet panic=10")
 }
 
 /// A kernel and its first RAM disk, as they lie in a tree.

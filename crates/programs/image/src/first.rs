@@ -24,6 +24,7 @@ const KEPT: &str = "/etc/tieline/machine.toml";
 const KEYTAB: &str = "/etc/krb5.keytab";
 const KRB5_CONF: &str = "/etc/krb5.conf";
 const CONSOLE: &str = "/dev/console";
+const HOST_RULES: &str = include_str!("units/host.nft");
 /// Keytabs and configurations are a few KiB.
 const GIVEN_MAX: u64 = 1 << 20;
 /// Servers may start together with their machines.
@@ -100,13 +101,7 @@ fn reach_host(address: &[u8]) -> anyhow::Result<()> {
     let host: IpAddr = address.parse().with_context(|| format!("`{address}` is no address"))?;
     ensure!(host.is_ipv4(), "{host} is not of IPv4");
     fs::write("/proc/sys/net/ipv4/conf/all/route_localnet", "1")?;
-    let rules = format!(
-        "table ip tieline {{\n\
-         chain output {{ type nat hook output priority -100; policy accept;\n\
-         ip daddr 127.0.0.1 meta l4proto {{ tcp, udp }} dnat to {host} }}\n\
-         chain postrouting {{ type nat hook postrouting priority 100; policy accept;\n\
-         ip daddr {host} ip saddr 127.0.0.0/8 masquerade }}\n}}\n"
-    );
+    let rules = HOST_RULES.replace("HOST", &host.to_string());
     let path = Path::new("/run/tieline-host.nft");
     fs::write(path, rules)?;
     let output = Command::new("nft").arg("-f").arg(path).output().context("cannot run nft")?;

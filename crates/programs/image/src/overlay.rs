@@ -34,8 +34,13 @@ const REMOVED: [&str; 5] = [
     "etc/ld.so.cache~",
 ];
 
+/// Which mmdebstrap leaves out with what is in it; the kernel mounts its own there.
+const DEVICES: &str = "dev";
+
 /// Puts all of it into a tree. `program`: this program, for the machine.
 pub fn add(tree: &Path, program: &Path, runner: &Runner) -> anyhow::Result<()> {
+    let devices = tree.join(DEVICES);
+    fs::create_dir_all(&devices).with_context(|| format!("cannot make {}", devices.display()))?;
     add_program(tree, program, runner)?;
     for (name, text) in FILES {
         write(tree, name, text.as_bytes(), 0o644)?;
@@ -63,7 +68,7 @@ fn add_program(tree: &Path, program: &Path, runner: &Runner) -> anyhow::Result<(
     fs::set_permissions(&place, Permissions::from_mode(0o755))?;
     // Where binutils is; what debuggers want is most of a debug build.
     if tools::STRIP.find().is_some() {
-        runner.run(tools::STRIP.command().arg("--strip-debug").arg(&place), PATIENCE)?;
+        runner.run(tools::STRIP.command().arg(&place), PATIENCE)?;
     }
     let mut run = tools::CHROOT.command();
     run.arg(tree).arg(format!("/{PROGRAM}")).arg("version");

@@ -67,16 +67,13 @@ pub struct Start {
     #[arg(long, value_name = "SIZE", default_value = "1 GiB")]
     pub memory: tieline_types::ByteSize,
     /// Processors
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
     pub cpus: u16,
     /// What the machine runs on: the host's processor by KVM (`auto`: if that works here), or
     /// QEMU's translator
     #[arg(long, value_enum, default_value = "auto")]
     pub accel: qemu::Accel,
-    /// Start from the disk as any hypervisor does (BIOS), or by the kernel beside it, which is
-    /// quicker
-    #[arg(long, value_enum, default_value = "kernel")]
-    pub boot: qemu::BootBy,
     /// How long until its file system is mounted
     #[arg(long, value_name = "SPAN", default_value = "5 min")]
     pub within: Span,

@@ -411,7 +411,7 @@ mod tests {
             "tieline image build --level client --format raw,qcow2",
             "tieline image build --keep /var/cache/tieline --package vim-tiny,less --mirror http://m/",
             "tieline image enroll wn1 --fs /extenci --trust root -o ro",
-            "tieline vm start wn1 --run job.sh --accel tcg --boot disk --memory 2GiB --within 300s",
+            "tieline vm start wn1 --run job.sh --accel tcg --memory 2GiB --within 300s",
             "tieline vm stop wn1 --force",
             "tieline vm list --json",
             "tieline dev wan run --rtt 12ms --script cut@1s -- iperf3 -c h",

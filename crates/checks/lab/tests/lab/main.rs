@@ -22,6 +22,7 @@ mod heal;
 mod holder;
 mod identities;
 mod idmapped;
+mod image;
 mod joining;
 mod journal;
 mod kerberos;

@@ -36,10 +36,8 @@ pub fn stop(folder: &Path, name: &str, force: bool, patience: Duration) -> anyho
     order(folder, "system_powerdown").with_context(|| format!("cannot tell {name} to end"))?;
     if !running.process.wait_end(patience) {
         let said = tools::last_lines(&super::running::console_log(folder), 5);
-        bail!(
-            "{name} still runs after {} s: wait longer (--within), or --force; it last said\n{said}",
-            patience.as_secs()
-        );
+        let seconds = patience.as_secs();
+        bail!("{name} still runs after {seconds} s: --within, or --force; it last said\n{said}");
     }
     println!("{name} is off");
     Ok(())

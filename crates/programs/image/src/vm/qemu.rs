@@ -5,7 +5,6 @@
 //! reaches it.
 
 use crate::about::{self, About};
-use crate::disk;
 use crate::machine;
 use crate::tools::{self, Need};
 use anyhow::{Context, bail};
@@ -33,18 +32,11 @@ pub enum Accel {
     Tcg,
 }
 
-#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BootBy {
-    Disk,
-    Kernel,
-}
-
 /// What a machine starts from.
 pub struct Image {
     disk: PathBuf,
     format: &'static str,
     kernel: PathBuf,
-    initrd: PathBuf,
 }
 
 impl Image {
@@ -58,13 +50,8 @@ impl Image {
                 bail!("{} has no disk: build it with --format raw", folder.display())
             }
         };
-        let lacks = |name| format!("{} has no {name}", folder.display());
-        Ok(Self {
-            disk,
-            format,
-            kernel: file(about::KERNEL).with_context(|| lacks(about::KERNEL))?,
-            initrd: file(about::INITRD).with_context(|| lacks(about::INITRD))?,
-        })
+        let lacks = || format!("{} has no {}", folder.display(), about::KERNEL);
+        Ok(Self { disk, format, kernel: file(about::KERNEL).with_context(lacks)? })
     }
 }
 
@@ -77,7 +64,6 @@ pub struct Words<'a> {
     pub memory_mib: u64,
     pub cpus: u16,
     pub accel: Accel,
-    pub boot: BootBy,
     /// Where its console goes.
     pub console: &'a Path,
 }
@@ -104,17 +90,8 @@ impl Words<'_> {
             let place = format!("opt/io.systemd.credentials/{name}");
             command.args(["-fw_cfg", &format!("name={place},file={}", plain(file))]);
         }
-        if self.boot == BootBy::Kernel {
-            command.arg("-kernel").arg(&self.image.kernel).arg("-initrd").arg(&self.image.initrd);
-            command.args(["-append", &kernel_words()]);
-        }
         command
     }
-}
-
-/// One processor's faults are none of another's here: the machine has only its own programs.
-fn kernel_words() -> String {
-    format!("{} mitigations=off", disk::kernel_words())
 }
 
 /// A comma ends a value in QEMU's words, unless it is there twice.
@@ -198,33 +175,21 @@ mod tests {
 
     #[test]
     fn secrets_go_by_files_and_commas_are_no_ends() {
-        let image = Image {
-            disk: "/a,b/disk.raw".into(),
-            format: "raw",
-            kernel: "/k".into(),
-            initrd: "/i".into(),
-        };
-        let mut words = Words {
+        let image = Image { disk: "/a,b/disk.raw".into(), format: "raw", kernel: "/k".into() };
+        let words = Words {
             name: "wn1",
             image: &image,
             given: vec![(machine::KEYTAB, "/m/krb5.keytab".into())],
             memory_mib: 512,
             cpus: 1,
             accel: Accel::Tcg,
-            boot: BootBy::Disk,
             console: Path::new("/m/console.log"),
         };
-        let said = |words: &Words<'_>| {
-            let command = words.command(Path::new("/m"));
-            let all = command.get_args().map(|word| word.to_string_lossy().into_owned());
-            all.collect::<Vec<_>>().join(" ")
-        };
-        let all = said(&words);
+        let command = words.command(Path::new("/m"));
+        let all: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        let all = all.join(" ");
         assert!(all.contains("file=/a,,b/disk.raw,format=raw,if=virtio,snapshot=on"), "{all}");
         let keytab = "-fw_cfg name=opt/io.systemd.credentials/krb5.keytab,file=/m/krb5.keytab";
         assert!(all.contains(keytab), "{all}");
-        assert!(!all.contains("-kernel"));
-        words.boot = BootBy::Kernel;
-        assert!(said(&words).contains(&format!("PARTUUID={}", disk::ROOT_ID)));
     }
 }

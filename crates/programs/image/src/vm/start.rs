@@ -50,7 +50,6 @@ pub fn run(args: &Start) -> anyhow::Result<()> {
         memory_mib,
         cpus: args.cpus,
         accel,
-        boot: args.boot,
         console: &console,
     };
     let mut machine = Started::start(args, &words, &folder)?;

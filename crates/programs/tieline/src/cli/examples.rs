@@ -319,7 +319,6 @@ pub const VM: &str = "\
 Examples:
   tieline vm start wn1
   tieline vm start wn1 --run analysis.sh            runs it in the file system, and powers off
-  tieline vm start wn1 --boot disk --accel tcg      as another hypervisor would start it
   tieline vm list
   tieline vm console wn1
   tieline vm stop wn1
