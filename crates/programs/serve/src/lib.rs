@@ -30,6 +30,7 @@ mod edits;
 mod identities;
 pub mod maps;
 mod node;
+mod osts;
 mod peers;
 pub mod room;
 pub mod run;
