@@ -163,7 +163,10 @@ impl Shared {
         file: FileId,
         extents: &[Extent],
     ) -> Result<Bytes> {
-        let is_nearline = |extent: &Extent| matches!(&extent.content, Content::Chunk(chunk) if chunk.is_nearline());
+        let is_nearline = |extent: &Extent| match &extent.content {
+            Content::Chunk(chunk) => chunk.is_nearline(),
+            Content::Inline(_) | Content::Hole => false,
+        };
         if extents.iter().any(is_nearline) {
             let what = format!("file {file} is on tape alone: `tieline hsm restore` it first");
             return Err(Error::local(ErrorKind::WouldBlock, what));

@@ -1,9 +1,9 @@
 //! The way to tape and back, at an OSS: files are put together as whole local files for the site's
 //! script, and what the script brings back becomes chunks again.
 //!
-//! An MDS drives it ([`DriveTape`]): it hands over what is to be done, in pages, and asks how far it
-//! is. What is under way is in memory only. After a restart nothing of it is known here; the MDS,
-//! which has it in its store, begins anew.
+//! An MDS drives it ([`DriveTape`]): it hands over what is to be done, in pages, and asks how far
+//! it is. What is under way is in memory only. After a restart nothing of it is known here; the
+//! MDS, which has it in its store, begins anew.
 //!
 //! * `put`: from chunks to one file, and that to tape.
 //! * `get`: from tape to one file, and that to chunks.

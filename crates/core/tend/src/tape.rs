@@ -2,8 +2,8 @@
 //!
 //! What is wished is in the store ([`Wished`], [`TapeRemoval`]), so that it outlives this process;
 //! an OSS of the pool runs the site's script ([`driver`]) and knows nothing any more when it is
-//! started anew: then the work is begun again. A script may so be run twice for the same bytes, under
-//! the same name.
+//! started anew: then the work is begun again. A script may so be run twice for the same bytes,
+//! under the same name.
 //!
 //! * `archive`: what a file is made of, and what tape has of it then.
 //! * `restore`: chunks that tape alone has, put back at OSTs under their own names.
@@ -11,9 +11,10 @@
 //! * `driver`: one piece of work at one OSS, until it ends.
 //! * `note`: what became of it.
 //!
-//! Invariants: a file's record says that it is archived only after the script has said so for exactly
-//! these bytes; a chunk has a place again only after its OSS has compared it and made it durable;
-//! what fails is tried again after a pause that doubles; at most [`AT_ONCE`] are under way.
+//! Invariants: a file's record says that it is archived only after the script has said so for
+//! exactly these bytes; a chunk has a place again only after its OSS has compared it and made it
+//! durable; what fails is tried again after a pause that doubles; at most [`AT_ONCE`] are under
+//! way.
 
 mod archive;
 mod driver;

@@ -101,8 +101,8 @@ fn released(lab: &Federation, name: &str, seed: u32) -> Result<(PathBuf, Vec<u8>
     Ok((path, bytes))
 }
 
-/// Promise 147: A released file is read as it was archived: whoever reads it waits until it is back and can
-/// be killed meanwhile, and of several who read it at once one has the tape asked.
+/// Promise 147: A released file is read as it was archived: whoever reads it waits until it is
+/// back and can be killed meanwhile, and of several who read it at once one has the tape asked.
 #[test]
 fn a_released_file_comes_back_when_it_is_read() -> Result<()> {
     with_federation(|lab| {
@@ -158,8 +158,8 @@ fn a_released_file_comes_back_when_it_is_read() -> Result<()> {
     })
 }
 
-/// Promise 149: What comes back from tape and is not what was archived is an error to its readers, and the
-/// mount's log names the file and its place on tape.
+/// Promise 149: What comes back from tape and is not what was archived is an error to its readers,
+/// and the mount's log names the file and its place on tape.
 #[test]
 fn what_tape_damaged_is_not_read() -> Result<()> {
     with_federation(|lab| {
@@ -185,8 +185,8 @@ fn what_tape_damaged_is_not_read() -> Result<()> {
     })
 }
 
-/// Promise 148: Whichever server dies while a file goes to tape or comes back, the file is whole on disk,
-/// or on tape and comes back.
+/// Promise 148: Whichever server dies while a file goes to tape or comes back, the file is whole
+/// on disk, or on tape and comes back.
 #[test]
 fn who_dies_on_the_way_to_tape_or_back_loses_nothing() -> Result<()> {
     with_federation(|lab| {

@@ -83,8 +83,8 @@ impl Oss {
         let path = self.folder.path().join("scripts/tape");
         let body = format!(
             "#!/bin/sh\n{before}\nT={}\nfor a; do case $a in -uri=*) u=${{a##*/}};; esac; done\n\
-             case $1 in put) cp $3 $T/$2 && echo dir://t/$2;; get) cp $T/$u $3;; remove) rm $T/$u;; \
-             esac\n",
+             case $1 in put) cp $3 $T/$2 && echo dir://t/$2;; get) cp $T/$u $3;; \
+             remove) rm $T/$u;; esac\n",
             self.folder.path().display()
         );
         fs::write(&path, body).unwrap();

@@ -1,9 +1,9 @@
 //! GiveUpBytes: OSTs give up what tape has of a file.
 //!
-//! A page of extents at a time. A chunk goes if tape has all of it and nobody else refers to it: it
-//! keeps its name, its checks and its record, which says where in the file on tape it begins; its
-//! objects are freed as those of a mirror are that is split off. What was begun and not ended leaves
-//! a file that is NEARLINE in part, and is restored like any other.
+//! A page of extents at a time. A chunk goes if tape has all of it and nobody else refers to it:
+//! it keeps its name, its checks and its record, which says where in the file on tape it begins;
+//! its objects are freed as those of a mirror are that is split off. What was begun and not ended
+//! leaves a file that is NEARLINE in part, and is restored like any other.
 //!
 //! Invariants: nothing is given up of a file that tape has not exactly as it is; the file's record
 //! says so from the first page on.

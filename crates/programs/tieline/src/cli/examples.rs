@@ -106,7 +106,7 @@ Examples:
   tieline hsm archive /extenci/data/run7.root                  and this one does
   tieline hsm release /extenci/data/run7.root                  its chunks go; tape keeps it
   tieline hsm state -r /extenci/data                           who is where
-  tieline hsm restore /extenci/data/run7.root                  back on disk, before somebody reads it
+  tieline hsm restore /extenci/data/run7.root                  back on disk before it is read
 
 Whoever reads a released file waits until it is back. docs/tape.md tells the rest.";
 
