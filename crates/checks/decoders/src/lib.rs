@@ -22,11 +22,13 @@ pub mod record;
 pub mod reply;
 pub mod request;
 pub mod s3;
+pub mod token;
+pub mod webdav;
 
 /// A decoder's name, and what feeds it.
 pub type Target = (&'static str, fn(&[u8]));
 
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: &[Target] = &[
     ("capability", capability::feed),
     ("flavor", flavor::feed),
     ("frame", frame::feed),
@@ -39,4 +41,6 @@ pub const TARGETS: [Target; 12] = [
     ("reply", reply::feed),
     ("request", request::feed),
     ("s3", s3::feed),
+    ("token", token::feed),
+    ("webdav", webdav::feed),
 ];

@@ -20,6 +20,7 @@ mod engines;
 mod faults;
 mod heal;
 mod holder;
+mod https_door;
 mod identities;
 mod idmapped;
 mod joining;
