@@ -21,6 +21,7 @@ pub mod object;
 pub mod record;
 pub mod reply;
 pub mod request;
+pub mod root;
 pub mod s3;
 pub mod token;
 pub mod webdav;
@@ -40,6 +41,7 @@ pub const TARGETS: &[Target] = &[
     ("record", record::feed),
     ("reply", reply::feed),
     ("request", request::feed),
+    ("root", root::feed),
     ("s3", s3::feed),
     ("token", token::feed),
     ("webdav", webdav::feed),

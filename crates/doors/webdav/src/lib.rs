@@ -44,8 +44,10 @@ use content::Ahead;
 use methods::Verb;
 use refusal::Refusal;
 use std::sync::Arc;
+use std::time::Duration;
 use tieline_files::Paths;
 use tieline_http::StatusCode;
+use tieline_http::body::Received;
 use tieline_http::header::{ALLOW, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use tieline_http::server::{Handler, Request, Response};
 use tieline_people::visitors::Visitors;
@@ -61,8 +63,8 @@ pub struct WebDav {
 }
 
 const DAV: HeaderName = HeaderName::from_static("dav");
-/// Of a body that is of no interest: read, so that the connection goes on.
-const UNREAD_MAX: u64 = 1 << 20;
+/// So long is taken what nobody wants.
+const DRAIN: Duration = Duration::from_secs(5);
 
 impl WebDav {
     pub fn new(paths: Paths, visitors: Arc<dyn Visitors>, name: String) -> Arc<Self> {
@@ -114,9 +116,17 @@ impl WebDav {
 async fn finish_unread(request: Request, response: Response) -> Response {
     let waits = request.headers.contains_key(tieline_http::header::EXPECT);
     if !waits && let Ok(body) = request.body.open(u64::MAX) {
-        body.discard(UNREAD_MAX).await;
+        drain(body).await;
     }
     response
+}
+
+/// Takes for a while what somebody goes on to send who is refused: were the connection closed on
+/// him, he would not hear why.
+async fn drain(mut body: Received) {
+    let taking = async { while let Ok(Some(_)) = body.next().await {} };
+    // Who sends for longer hears that it broke.
+    let _ = tokio::time::timeout(DRAIN, taking).await;
 }
 
 #[async_trait::async_trait]

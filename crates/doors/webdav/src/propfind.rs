@@ -1,16 +1,16 @@
 //! PROPFIND: what is told of one file, or of all in a directory, as a stream of XML.
 
-use crate::WebDav;
 use crate::asked::{Asked, BODY_MAX};
 use crate::get::joined_path;
 use crate::listing::Listing;
 use crate::properties::{DAV, Subject, response};
 use crate::refusal::Refusal;
 use crate::visitor::Visit;
+use crate::{WebDav, drain};
 use bytes::Bytes;
 use tieline_files::{Entry, LastLink};
 use tieline_http::StatusCode;
-use tieline_http::body::{Body, BodyError, Pieces};
+use tieline_http::body::{Body, BodyError, Pieces, Received};
 use tieline_http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use tieline_http::server::{Request, Response};
 use tieline_http::url::{Path, encoded};
@@ -40,7 +40,7 @@ impl WebDav {
     ) -> Result<Response, Refusal> {
         let depth = request.headers.get(DEPTH).cloned();
         let path = request.path.clone();
-        let body = request.body.open(BODY_MAX as u64)?.whole(BODY_MAX).await?;
+        let body = asked_for(request.body.open(u64::MAX)?).await?;
         let depth = match depth.as_ref().map(HeaderValue::as_bytes) {
             Some(b"0") => Depth::Itself,
             Some(b"1") => Depth::Below,
@@ -80,6 +80,19 @@ impl WebDav {
         let subject = Subject { name, attributes: &entry.attributes, space };
         response(&path.encode(), &subject, asked)
     }
+}
+
+async fn asked_for(mut received: Received) -> Result<Vec<u8>, Refusal> {
+    let mut body = Vec::new();
+    while let Some(piece) = received.next().await? {
+        if body.len() + piece.len() > BODY_MAX {
+            drain(received).await;
+            let text = format!("what is asked for is more than {BODY_MAX} bytes: ask for less");
+            return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, text));
+        }
+        body.extend_from_slice(&piece);
+    }
+    Ok(body)
 }
 
 fn infinite() -> Response {

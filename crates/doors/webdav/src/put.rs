@@ -10,7 +10,7 @@ use crate::get::joined_path;
 use crate::properties::version;
 use crate::refusal::Refusal;
 use crate::visitor::Visit;
-use crate::{finish_unread, visitor};
+use crate::{drain, finish_unread, visitor};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use tieline_files::{Entry, NewUpload, Upload};
@@ -114,7 +114,11 @@ impl WebDav {
         let mut body = request.body.open(Extent::FILE_SIZE_MAX)?;
         while let Some(piece) = body.next().await? {
             hashing.update(&piece);
-            upload.write(piece).await?;
+            if let Err(error) = upload.write(piece).await {
+                upload.abandon().await;
+                drain(body).await;
+                return Err(error.into());
+            }
         }
         let digests = hashing.finish();
         if let Some(wrong) = said.iter().find(|one| !digests.contains(one)) {

@@ -25,9 +25,11 @@ impl Refusal {
         Self { status, text: text.into(), advice: "", asks_again: false }
     }
 
+    /// Not 405: whoever wants a third-party copy (COPY) takes that for a want of rights, and this
+    /// for a reason to copy by himself.
     pub fn method(method: &Method) -> Self {
         let text = format!("{method} is not answered here: the header `Allow` says what is");
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, text)
+        Self::new(StatusCode::NOT_IMPLEMENTED, text)
     }
 
     /// For people: what is wrong, and what to do.

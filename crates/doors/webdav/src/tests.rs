@@ -166,7 +166,10 @@ async fn files_and_ranges_are_given_to_whoever_may() {
     trial.ask("GET /data/a", "If-Match: \"other\"\r\n").await.is(412);
     assert_eq!(trial.ask("GET /data//b%20c", "").await.is(200).body, "data b c 0123456789");
     trial.ask("GET /data/none", "").await.is(404);
-    trial.ask("POST /data/a", "").await.is(405);
+    for unknown in ["POST", "COPY", "LOCK"] {
+        let refused = trial.ask(&format!("{unknown} /data/a"), "").await.is(501);
+        assert!(refused.header("allow").unwrap().contains("propfind"), "{}", refused.head);
+    }
     let listing = trial.ask("GET /data", "").await.is(200);
     assert!(listing.body.contains("href=\"/data/b%20c\""), "{}", listing.body);
     // What was opened is given back.

@@ -1,4 +1,4 @@
-//! The door of a development federation (`dev up --doors`): https:// and its like at the first site,
+//! The door of a development federation (`dev up --doors`): https:// and root:// at the first site,
 //! with a certificate authority, a host certificate and an issuer of tokens of its own.
 //!
 //! Its users come with tickets of the federation's KDC, or with tokens that `dev token` makes: of
@@ -160,11 +160,13 @@ impl DoorPlan {
         let _ = write!(
             text,
             "\n[kerberos]\nkeytab = {:?}\nconfig = {:?}\n\n[https]\nlisten = {:?}\n\
-             certificate = {:?}\nkey = {key:?}\n",
+             certificate = {:?}\nkey = {key:?}\n\n[xrootd]\nlisten = {:?}\nsite = {:?}\n",
             kerberos.dir.join(self.keytab_name()),
             kerberos.config,
             self.https,
             tls.join("host.pem"),
+            self.root,
+            self.site.as_str(),
         );
         let path = crate::plan::site_dir(&dir, &self.site).join("door.toml");
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;

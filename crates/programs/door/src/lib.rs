@@ -5,6 +5,7 @@
 //! * [`federation`]: as a door at its servers: its own key, its caches, those for whom it speaks.
 //! * [`offered`]: what a protocol is given, and what is asked of it while it serves. A protocol is
 //!   a room of `doors`, a file here that plugs it in, and a line in [`offered::open`].
+//! * `xrootd`: how root:// is plugged in.
 //! * [`https`]: WebDAV over https.
 //!
 //! The process has no rights on files. Whoever comes is proved by the MDSs, by what he sent
@@ -17,6 +18,7 @@ pub mod https;
 pub mod offered;
 pub mod run;
 pub mod settings;
+pub mod xrootd;
 
 use std::path::PathBuf;
 

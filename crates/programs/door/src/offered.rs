@@ -43,6 +43,9 @@ pub async fn open(plan: &Plan, federation: &Federation) -> anyhow::Result<Vec<Bo
         visitors: federation.visitors.clone(),
     };
     let mut faces: Vec<Box<dyn Face>> = Vec::new();
+    if let Some(xrootd) = &plan.xrootd {
+        faces.push(xrootd.open(offered.clone()).await?);
+    }
     if let Some(https) = &plan.https {
         faces.push(https.open(offered.clone()).await?);
     }

@@ -80,6 +80,7 @@ async fn serve(plan: Plan) -> anyhow::Result<()> {
         biased;
         reason = stop => reason,
         () = watch(&federation, &plan.principal, &health) => unreachable!("it watches for ever"),
+        () = federation.visitors.keep_names() => unreachable!("names are kept for ever"),
     };
     tracing::info!(reason, "stopping");
     health.set_ready(false);

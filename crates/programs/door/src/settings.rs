@@ -6,6 +6,7 @@
 //! Invariants: units stand in the values; secrets are paths; no key that others can read is used.
 
 use crate::https::{HttpsPlan, HttpsText};
+use crate::xrootd::{XrootdPlan, XrootdText};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -56,6 +57,9 @@ pub struct Settings {
     /// Chunks kept on this machine's disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheText>,
+    /// root://
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xrootd: Option<XrootdText>,
     /// https://
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub https: Option<HttpsText>,
@@ -117,6 +121,7 @@ pub struct Plan {
     /// As which it connects.
     pub principal: String,
     pub near: NearOptions,
+    pub xrootd: Option<XrootdPlan>,
     pub https: Option<HttpsPlan>,
     /// What is hardly meant so.
     pub doubts: Vec<String>,
@@ -186,7 +191,11 @@ impl Settings {
         });
         let (proving, principal) = self.kerberos.validate(user, &mut check);
         let near = self.cache.as_ref().map(|cache| cache.validate(&mut check));
+        let xrootd = self.xrootd.as_ref().map(|text| text.validate(user, &mut check));
         let https = self.https.as_ref().map(|text| text.validate(user, &mut check));
+        check.holds(self.xrootd.is_some() || self.https.is_some(), "xrootd", || {
+            "no protocol is named: write [xrootd] for root://, [https] for https://".to_owned()
+        });
         if !check.wrongs.is_empty() {
             return Err(Wrongs(check.wrongs));
         }
@@ -204,6 +213,7 @@ impl Settings {
             proving,
             principal: principal.ok_or_else(missing)?,
             near: near.unwrap_or_default(),
+            xrootd: xrootd.flatten(),
             https,
             doubts: check.doubts,
         })

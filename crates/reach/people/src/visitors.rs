@@ -10,12 +10,14 @@
 //! Invariants: nobody is taken for whom no MDS named; evidence that comes with each request is
 //! shown to MDSs once, and at most [`KNOWN_MAX`] who were proved by it are remembered.
 
+use crate::judges::table_of;
 use crate::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tieline_identities::IdentityTable;
 use tieline_servers::{Delegations, Error, Servers, SpokenFor};
-use tieline_types::{Caller, Door, ErrorKind, Scope};
+use tieline_types::{Caller, Door, ErrorKind, Gid, IdentityKind, Scope, Uid};
 use tieline_wire::identity::Evidence;
 use tokio::time::Instant;
 
@@ -25,6 +27,9 @@ pub use tieline_servers::Wish;
 pub const KNOWN_MAX: usize = 2048;
 /// Evidence that is larger is nobody's.
 pub const EVIDENCE_BYTES_MAX: usize = 64 << 10;
+
+/// How old the names of owners get.
+const NAMES_PAUSE: Duration = Duration::from_secs(30);
 
 /// Somebody for whom a door speaks.
 pub struct Visitor {
@@ -50,6 +55,11 @@ pub trait Visitors: Send + Sync {
 
     /// The same: what an administrator has to do if there is none.
     fn advice(&self, first: &str) -> String;
+
+    /// Owner and group, as people call them.
+    fn names(&self, uid: Uid, gid: Gid) -> (String, String) {
+        (uid.0.to_string(), gid.0.to_string())
+    }
 }
 
 impl Visitor {
@@ -110,6 +120,7 @@ pub struct Spoken {
     /// As which the door connects.
     principal: String,
     known: Mutex<BTreeMap<Vec<u8>, Arc<Visitor>>>,
+    table: Mutex<IdentityTable>,
 }
 
 impl Spoken {
@@ -120,7 +131,8 @@ impl Spoken {
         principal: String,
     ) -> Arc<Self> {
         servers.set_credentials(delegations.clone());
-        Arc::new(Self { servers, delegations, principal, known: Mutex::default() })
+        let (known, table) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { servers, delegations, principal, known, table })
     }
 
     /// Itself, as the map has it now.
@@ -128,6 +140,19 @@ impl Spoken {
         let current = self.servers.map.current();
         let doors = current.map.security.as_ref()?.doors.as_ref()?;
         doors.iter().find(|door| door.principal == self.principal).cloned()
+    }
+
+    /// Keeps the names of owners as they are now, for as long as it is polled.
+    pub async fn keep_names(&self) {
+        loop {
+            let have = lock(&self.table).version();
+            match table_of(&self.servers, Some(have).filter(|&have| have > 0)).await {
+                Ok(Some(table)) => *lock(&self.table) = table,
+                Ok(None) => {}
+                Err(error) => tracing::debug!(%error, "owners' names stay as they were"),
+            }
+            tokio::time::sleep(NAMES_PAUSE).await;
+        }
     }
 
     fn remembered(&self, key: &[u8]) -> Option<Arc<Visitor>> {
@@ -184,6 +209,16 @@ impl Visitors for Spoken {
             "the federation map names no service {first}/… for {door}: an administrator runs \
              `tieline door add {door} --tickets-for {first}/{host}@{realm}`"
         )
+    }
+
+    fn names(&self, uid: Uid, gid: Gid) -> (String, String) {
+        let table = lock(&self.table);
+        let name = |kind, number| match (number, table.identity(kind, number)) {
+            (0, _) => "root".to_owned(),
+            (_, Some(identity)) => identity.name.to_string(),
+            (number, None) => number.to_string(),
+        };
+        (name(IdentityKind::User, uid.0), name(IdentityKind::Group, gid.0))
     }
 }
 

@@ -161,6 +161,8 @@ fn a_door_over_https() -> Result<()> {
         scene.check(&["all"], &[&scene.url, &scene.authority(), &mount]).context("our client")?;
         stock_clients(&scene).context("stock clients")?;
         own_tokens(&scene).context("tokens of `dev token`")?;
+        events(&scene).context("events")?;
+        full(&scene).context("a full quota")?;
         lab.expect_log("door-uf");
         scene.dies().context("a door that dies")?;
         scene.renewed().context("another certificate")
@@ -192,6 +194,8 @@ print('%08x' % zlib.adler32(open(sys.argv[1],'rb').read()))\" $1; }; tieline_sum
          gfal-copy -p -K ADLER32 file://$PWD/gfal $DAVS/data/new/below/gfal >/dev/null
          cmp $M/data/new/below/gfal gfal
          gfal-ls $DAVS/data/new/below | grep -qx gfal
+         gfal-copy -K ADLER32 $DAVS/data/file $DAVS/data/new/again >/dev/null 2>&1
+         cmp $M/data/new/again gfal
          ! gfal-copy $DAVS/data2/file file://$PWD/out >/dev/null 2>&1";
     scene.shell(both, gfal).context("gfal")?;
     let rclone = "export RCLONE_CA_CERT=$CA
@@ -220,4 +224,39 @@ fn own_tokens(scene: &Scene<'_>) -> Result<()> {
         tickets.display()
     );
     scene.shell("storage.read:/data", &negotiate).map(drop)
+}
+
+/// The same events as on the mount.
+fn events(scene: &Scene<'_>) -> Result<()> {
+    let Some(python) = tieline_lab::python() else { return Ok(()) };
+    let script = "
+import os, sys, numpy, uproot
+mount, url, token = (os.environ[name] for name in ['M', 'URL', 'BEARER_TOKEN'])
+dice = numpy.random.default_rng(7)
+with uproot.recreate(f'{mount}/data/events.root') as file:
+    for part in range(3):
+        columns = {'x': dice.normal(size=40000), 'n': dice.integers(0, 99, 40000)}
+        file['events'].extend(columns) if part else file.__setitem__('events', columns)
+os.sync()
+there = uproot.open(f'{mount}/data/events.root')['events'].arrays(library='np')
+name = f'{url}/data/events.root?authz=Bearer%20{token}'
+with uproot.open(name, handler=uproot.HTTPSource) as file:
+    here = file['events'].arrays(library='np')
+assert len(here['x']) == 120000 and all((here[key] == there[key]).all() for key in there)
+";
+    let program = scene.lab.local("events.py");
+    std::fs::write(&program, script)?;
+    let run = format!("SSL_CERT_FILE=$CA {} {}", python.display(), program.display());
+    scene.shell("storage.read:/data", &run).map(drop)
+}
+
+/// Who has no room is told so, and nothing is left.
+fn full(scene: &Scene<'_>) -> Result<()> {
+    let mount = scene.lab.mount().to_string_lossy().into_owned();
+    scene.lab.tieline(&["setquota", "-u", "ann", "-B", "1M", &mount])?;
+    let script = "SAID=$(curl -s --cacert $CA -H \"Authorization: Bearer $BEARER_TOKEN\" \
+             -T $M/data/file -w '%{http_code}' $URL/data/full)
+         grep -q 'quota.*507' <<< $(echo $SAID) && test ! -e $M/data/full";
+    scene.shell("storage.modify:/data", script)?;
+    scene.lab.tieline(&["setquota", "-u", "ann", "-B", "0", &mount]).map(drop)
 }

@@ -43,6 +43,7 @@ mod readme;
 mod realms;
 mod repositories;
 mod room;
+mod root_door;
 mod s3;
 mod spool;
 mod standing;

@@ -29,7 +29,8 @@ fn keytab(dir: &Path, parts: &[&str]) -> PathBuf {
 
 fn text(keytab: &Path) -> String {
     format!(
-        "fs = 'extenci'\nroot = ['mds:7640']\nmap_key = '{}'\n[kerberos]\nkeytab = '{}'\n",
+        "fs = 'extenci'\nroot = ['mds:7640']\nmap_key = '{}'\n\
+         [kerberos]\nkeytab = '{}'\n[xrootd]\n",
         "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
         keytab.display()
     )

@@ -276,6 +276,24 @@ def uploads(door, folder, mount):
     check(sorted(name for name in os.listdir(f"{mount}/data") if name in ("cut", "expect", "large")) == [], "left behind")
 
 
+def crowd(door, folder, mount):
+    """Many at once, each with a file of his own."""
+    import concurrent.futures
+
+    shown = token(folder, door.url, scope="storage.read:/data storage.modify:/data")
+    data = [os.urandom(300_000 + number) for number in range(24)]
+
+    def one(number):
+        name = f"/data/crowd-{number}"
+        status(door.ask("PUT", name, shown, body=data[number]), 201, name)
+        check(door.ask("GET", name, shown)[2] == data[number], name, "other bytes")
+
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+        list(pool.map(one, range(24)))
+    for number in range(24):
+        check(open(f"{mount}/data/crowd-{number}", "rb").read() == data[number], "crowd", number)
+
+
 def nonsense(door, folder):
     shown = token(folder, door.url)
     for text, wanted in [
@@ -283,7 +301,7 @@ def nonsense(door, folder):
         (b"GET /data/%zz HTTP/1.1\r\nHost: x\r\n\r\n", b"400"),
         (b"GET /data/%00 HTTP/1.1\r\nHost: x\r\n\r\n", b"400"),
         (b"GET /../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", b"400"),
-        (b"BREW / HTTP/1.1\r\nHost: x\r\n\r\n", b"405"),
+        (b"BREW / HTTP/1.1\r\nHost: x\r\n\r\n", b"501"),
         (b"GET http://else/data/file HTTP/1.1\r\nHost: x\r\n\r\n", b"4"),
         (b"nonsense\r\n\r\n", b"400"),
     ]:
@@ -332,6 +350,7 @@ def main(words):
             bytes_of(door, folder, mount)
             listings(door, folder, mount)
             uploads(door, folder, mount)
+            crowd(door, folder, mount)
             nonsense(door, folder)
             print("all as it should be")
         case _:
