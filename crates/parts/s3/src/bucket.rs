@@ -105,7 +105,7 @@ impl Bucket {
         *away = why.map(|why| (Instant::now(), why.clone()));
         match &*away {
             Some((_, why)) if !was_away => {
-                tracing::warn!(%store, %why, "store is away: reads and writes fail until it is back");
+                tracing::warn!(%store, %why, "store is away: reads and writes fail for now");
             }
             None if was_away => tracing::info!(%store, "store is back"),
             _ => {}
