@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tieline_files::{Files, Held, check_ranges};
 use tieline_http::body::BodyError;
 use tieline_http::server::content::Content;
-use tieline_telemetry::METRICS;
+use tieline_telemetry::metrics::METRICS;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes of lists of ranges that are in memory, all clients together.

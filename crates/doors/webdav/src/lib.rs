@@ -51,7 +51,7 @@ use tieline_http::body::Received;
 use tieline_http::header::{ALLOW, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use tieline_http::server::{Handler, Request, Response};
 use tieline_people::visitors::Visitors;
-use tieline_telemetry::METRICS;
+use tieline_telemetry::metrics::METRICS;
 
 /// What such a door answers with.
 pub struct WebDav {
