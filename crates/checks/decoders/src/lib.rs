@@ -16,6 +16,7 @@ pub mod http;
 pub mod invent;
 pub mod ledger;
 pub mod list;
+pub mod machine;
 pub mod map;
 pub mod object;
 pub mod record;
@@ -26,13 +27,14 @@ pub mod s3;
 /// A decoder's name, and what feeds it.
 pub type Target = (&'static str, fn(&[u8]));
 
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     ("capability", capability::feed),
     ("flavor", flavor::feed),
     ("frame", frame::feed),
     ("http", http::feed),
     ("ledger", ledger::feed),
     ("list", list::feed),
+    ("machine", machine::feed),
     ("map", map::feed),
     ("object", object::feed),
     ("record", record::feed),

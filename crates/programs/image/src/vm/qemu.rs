@@ -34,6 +34,7 @@ pub enum Accel {
 
 /// What a machine starts from.
 pub struct Image {
+    pub folder: PathBuf,
     disk: PathBuf,
     format: &'static str,
     kernel: PathBuf,
@@ -51,7 +52,8 @@ impl Image {
             }
         };
         let lacks = || format!("{} has no {}", folder.display(), about::KERNEL);
-        Ok(Self { disk, format, kernel: file(about::KERNEL).with_context(lacks)? })
+        let kernel = file(about::KERNEL).with_context(lacks)?;
+        Ok(Self { folder: folder.to_owned(), disk, format, kernel })
     }
 }
 
