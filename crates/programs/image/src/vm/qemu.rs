@@ -177,7 +177,8 @@ mod tests {
 
     #[test]
     fn secrets_go_by_files_and_commas_are_no_ends() {
-        let image = Image { disk: "/a,b/disk.raw".into(), format: "raw", kernel: "/k".into() };
+        let (disk, kernel) = ("/a,b/disk.raw".into(), "/k".into());
+        let image = Image { folder: "/a,b".into(), disk, format: "raw", kernel };
         let words = Words {
             name: "wn1",
             image: &image,
