@@ -16,6 +16,7 @@ pub mod http;
 pub mod invent;
 pub mod ledger;
 pub mod list;
+pub mod machine;
 pub mod map;
 pub mod object;
 pub mod record;
@@ -36,6 +37,7 @@ pub const TARGETS: &[Target] = &[
     ("http", http::feed),
     ("ledger", ledger::feed),
     ("list", list::feed),
+    ("machine", machine::feed),
     ("map", map::feed),
     ("object", object::feed),
     ("record", record::feed),
