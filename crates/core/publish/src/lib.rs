@@ -23,7 +23,7 @@ mod publish;
 pub mod repository;
 pub mod row;
 pub mod seal;
-//SIGNED
+pub mod signed;
 pub mod tree;
 pub mod trust;
 pub mod whitelist;

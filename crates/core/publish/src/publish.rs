@@ -56,8 +56,8 @@ impl Former {
                 previous: catalog.property("previous_revision").map_err(wrong)?.unwrap_or_default(),
                 ttl: number("TTL")?,
             };
-            let nested = catalog.nested_all().map_err(wrong)?;
-            todo.extend(nested.into_iter().map(|(path, (digest, size))| (path, digest, size)));
+            let nested = catalog.nested_all();
+            todo.extend(nested.map(|(path, digest, size)| (path.clone(), *digest, *size)));
             former.catalogs.insert(path, Before { digest, said });
         }
         Ok(former)

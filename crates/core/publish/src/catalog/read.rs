@@ -33,7 +33,11 @@ pub struct Catalog {
     pub prefix: Vec<u8>,
     /// Bytes that it takes.
     pub size: u64,
+    nested: Nested,
 }
+
+/// The catalogs that go on below one: path, digest, and bytes unpacked.
+pub type Nested = BTreeMap<Vec<u8>, (Digest, Option<u64>)>;
 
 impl Catalog {
     /// Unpacks what has the digest that was looked for; `size` is what was said of it.
@@ -79,8 +83,15 @@ impl Catalog {
             "SELECT md5path_1, md5path_2, parent_1, parent_2, hardlinks, hash, size, mode, mtime, \
              {nanos}, flags, name, symlink, uid, gid, {xattr} FROM catalog"
         );
-        let prefix = property(&db, "root_prefix")?.unwrap_or_default().into_bytes();
-        Ok(Self { db: Mutex::new(db), columns, prefix, size: bytes.len() as u64 })
+        let prefix = bytes_of(&db, "root_prefix")?.unwrap_or_default();
+        let nested = nested(&db)?;
+        let is_below = |path: &Vec<u8>| {
+            path.strip_prefix(&prefix[..]).is_some_and(|rest| rest.len() > 1 && rest[0] == b'/')
+        };
+        if !nested.keys().all(is_below) {
+            return Err(CatalogError::Content("a catalog that is nested in it is not below it"));
+        }
+        Ok(Self { db: Mutex::new(db), columns, prefix, size: bytes.len() as u64, nested })
     }
 
     /// What is known by the hash of its path.
@@ -134,30 +145,15 @@ impl Catalog {
         Ok(pieces)
     }
 
-    /// The catalog that goes on at a path, and its bytes unpacked.
-    pub fn nested(&self, path: &[u8]) -> Result<Option<(Digest, Option<u64>)>, CatalogError> {
-        Ok(self.nested_all()?.remove(path))
+    /// The catalog that goes on at a path.
+    pub fn nested(&self, path: &[u8]) -> Option<(Vec<u8>, Digest, Option<u64>)> {
+        let (digest, size) = self.nested.get(path)?;
+        Some((path.to_vec(), *digest, *size))
     }
 
     /// All that are nested in it.
-    pub fn nested_all(&self) -> Result<BTreeMap<Vec<u8>, (Digest, Option<u64>)>, CatalogError> {
-        let db = self.lock();
-        let has = "SELECT count(*) FROM pragma_table_info('nested_catalogs') WHERE name = 'size'";
-        let has_size = db.query_row(has, [], |row| row.get::<_, i64>(0))? > 0;
-        let size = if has_size { "size" } else { "NULL" };
-        let mut all = db.prepare(&format!("SELECT path, sha1, {size} FROM nested_catalogs"))?;
-        let mut rows = all.query([])?;
-        let mut nested = BTreeMap::new();
-        while let Some(row) = rows.next()? {
-            let wrong = || CatalogError::Content("a nested catalog has no digest");
-            let digest = hash::parse(&row.get::<_, String>(1)?).ok_or_else(wrong)?;
-            let size = row.get::<_, Option<i64>>(2)?.and_then(|size| u64::try_from(size).ok());
-            nested.insert(bytes(row.get_ref(0)?), (digest, size.filter(|&size| size > 0)));
-            if nested.len() > NESTED_MAX {
-                return Err(CatalogError::Content("too many catalogs are nested in it"));
-            }
-        }
-        Ok(nested)
+    pub fn nested_all(&self) -> impl Iterator<Item = (&Vec<u8>, &Digest, &Option<u64>)> {
+        self.nested.iter().map(|(path, (digest, size))| (path, digest, size))
     }
 
     pub fn property(&self, key: &str) -> Result<Option<String>, CatalogError> {
@@ -220,10 +216,32 @@ fn piece(
     Ok(Piece { offset, length, digest })
 }
 
+fn nested(db: &Connection) -> Result<Nested, CatalogError> {
+    let has = "SELECT count(*) FROM pragma_table_info('nested_catalogs') WHERE name = 'size'";
+    let has_size = db.query_row(has, [], |row| row.get::<_, i64>(0))? > 0;
+    let size = if has_size { "size" } else { "NULL" };
+    let mut all = db.prepare(&format!("SELECT path, sha1, {size} FROM nested_catalogs"))?;
+    let mut rows = all.query([])?;
+    let mut nested = Nested::new();
+    while let Some(row) = rows.next()? {
+        let wrong = || CatalogError::Content("a nested catalog has no digest");
+        let digest = hash::parse(&row.get::<_, String>(1)?).ok_or_else(wrong)?;
+        let size = row.get::<_, Option<i64>>(2)?.and_then(|size| u64::try_from(size).ok());
+        nested.insert(bytes(row.get_ref(0)?), (digest, size.filter(|&size| size > 0)));
+        if nested.len() > NESTED_MAX {
+            return Err(CatalogError::Content("too many catalogs are nested in it"));
+        }
+    }
+    Ok(nested)
+}
+
 fn property(db: &Connection, key: &str) -> Result<Option<String>, CatalogError> {
+    Ok(bytes_of(db, key)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+fn bytes_of(db: &Connection, key: &str) -> Result<Option<Vec<u8>>, CatalogError> {
     let one = "SELECT value FROM properties WHERE key = ?";
-    let found = db.query_row(one, [key], |row| Ok(bytes(row.get_ref(0)?))).optional()?;
-    Ok(found.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    Ok(db.query_row(one, [key], |row| Ok(bytes(row.get_ref(0)?))).optional()?)
 }
 
 /// Of text, which need not be UTF-8.
