@@ -236,11 +236,13 @@ impl Repository {
             before => before.as_ref().map_or(0, |before| before.revision) + 1,
         };
         let counters = root.counters;
+        let all = ["regular", "symlink", "special", "dir"].map(|of| counters.get(of));
         let published = Published {
             revision,
             is_unchanged,
             root: root.digest,
-            entries: ["regular", "symlink", "special", "dir"].map(|of| counters.get(of)).iter().sum(),
+            // The root of a nested catalog is in two.
+            entries: all.iter().sum::<u64>() - counters.get("nested"),
             bytes: counters.get("file_size"),
             catalogs: counters.get("nested") + 1,
             new: objects.new.load(Ordering::Relaxed),

@@ -72,6 +72,9 @@ pub struct Settings {
     /// The OSTs this server holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ost: Vec<OstSettings>,
+    /// Repositories that this server serves over HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<HttpSettings>,
 }
 
 /// The MDT of a server.
@@ -254,6 +257,7 @@ pub struct Plan {
     pub root: Vec<String>,
     pub mdt: Option<MdtPlan>,
     pub osts: Vec<OstPlan>,
+    pub http: Option<HttpPlan>,
     pub kerberos: KerberosPlan,
     /// What is hardly meant so, as complaints are written.
     pub doubts: Vec<String>,
@@ -392,6 +396,7 @@ impl Settings {
         });
         let mdt = self.mdt.as_ref().map(|mdt| mdt.validate(&self.state, &self.fs, &mut check));
         let osts = osts_validate(&self.ost, &mut check);
+        let http = self.http.as_ref().map(|http| http.validate(&mut check));
         let user = self.user.as_deref();
         let kerberos = self.kerberos.as_ref().map(|kerberos| kerberos.validate(user));
         let kerberos = kerberos.unwrap_or_else(|| Ok(KerberosPlan::default()));
@@ -416,6 +421,7 @@ impl Settings {
             root: self.root.clone(),
             mdt,
             osts,
+            http,
             kerberos,
             doubts: check.doubts,
         };
@@ -637,7 +643,10 @@ impl Check {
 }
 
 mod gather;
+mod http;
 mod premises;
+
+pub use http::{HttpPlan, HttpSettings};
 
 pub use premises::Found;
 
