@@ -208,7 +208,14 @@ impl Tree {
             }
             above.attributes.links += u32::from(kind == FileKind::Directory);
         }
-        self.nodes.push(Entered { attributes, parent, name, names: BTreeMap::new(), target, extents });
+        self.nodes.push(Entered {
+            attributes,
+            parent,
+            name,
+            names: BTreeMap::new(),
+            target,
+            extents,
+        });
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! How the format writes digests, and where the objects that have them lie.
 //!
-//! A digest is forty hexadecimal digits, and `-rmd160` or `-shake128` where it is no SHA-1. The name
-//! of an object is `data/`, two digits, a slash, the rest, and a letter that says what it is.
+//! A digest is forty hexadecimal digits, and `-rmd160` or `-shake128` where it is no SHA-1. The
+//! name of an object is `data/`, two digits, a slash, the rest, and a letter that says what it is.
 
 use md5::{Digest as _, Md5};
 use tieline_types::{Algorithm, Digest, Encoding};

@@ -8,7 +8,9 @@
 
 use rsa::pkcs1::DecodeRsaPrivateKey;
 use rsa::pkcs1v15::SigningKey;
-use rsa::pkcs8::{DecodePrivateKey, DecodePublicKey, EncodePrivateKey, EncodePublicKey, LineEnding};
+use rsa::pkcs8::{
+    DecodePrivateKey, DecodePublicKey, EncodePrivateKey, EncodePublicKey, LineEnding,
+};
 use rsa::rand_core::{TryCryptoRng, TryRng};
 use rsa::{Pkcs1v15Sign, PrivateKey, PublicKey};
 use sha1::{Digest as _, Sha1};
@@ -45,9 +47,15 @@ pub enum KeyError {
     File { path: PathBuf, source: io::Error },
     #[error("{} is no {what}", .path.display())]
     Shape { path: PathBuf, what: &'static str },
-    #[error("{} is not the certificate of {}: use the pair that was made together", .certificate.display(), .key.display())]
+    #[error(
+        "{} is not the certificate of {}: use the pair that was made together",
+        .certificate.display(), .key.display()
+    )]
     Pair { certificate: PathBuf, key: PathBuf },
-    #[error("{}/{repository}.{extension} is missing: keep the keys that are there elsewhere, or bring it back", .folder.display())]
+    #[error(
+        "{}/{repository}.{extension} is missing: bring it back, or keep what is there elsewhere",
+        .folder.display()
+    )]
     Incomplete { folder: PathBuf, repository: RepositoryName, extension: &'static str },
     #[error("a key could not be made ({0})")]
     Made(String),

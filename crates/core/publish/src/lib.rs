@@ -3,8 +3,8 @@
 //! * [`repository`]: a repository where it is made: its storage, its keys, its revisions.
 //! * [`tree`]: what is published: a directory here, or whatever else can be listed and read.
 //! * [`signed`]: the answerer over what was published, by us or by others.
-//! * Between them the format: [`hash`] names objects, [`seal`] splits signed texts, [`manifest`] and
-//!   [`whitelist`] are what those say, [`keys`] and [`trust`] sign and verify them, [`row`] and
+//! * Between them the format: [`hash`] names objects, [`seal`] splits signed texts, [`manifest`]
+//!   and [`whitelist`] are what those say, [`keys`] and [`trust`] sign and verify them, [`row`] and
 //!   [`catalog`] are the names, [`xattrs`] their attributes.
 //!
 //! Knows no socket, no client, and no server of ours.

@@ -1,10 +1,8 @@
 //! Writes the objects of a repository: each under the digest of what is stored, once.
 //!
-//! They are packed by workers, in the order in which they come. What is there already is not written
-//! again.
+//! What is there already is not written again.
 //!
-//! Invariants: an object appears whole or not at all; no more of them are held in memory than there
-//! are places for.
+//! Invariant: an object appears whole or not at all.
 
 use crate::hash::{self, Kind};
 use flate2::write::ZlibEncoder;
@@ -65,9 +63,8 @@ impl Objects {
 
     /// A file appears whole or not at all; it is durable when [`Objects::settle`] was called.
     pub fn place(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let at = |error: io::Error| {
-            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-        };
+        let at =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(at)?;
         }

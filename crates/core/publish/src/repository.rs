@@ -50,9 +50,16 @@ const REPLICA: &str = ".cvmfs_master_replica";
 pub enum Error {
     #[error("{what} ({source})")]
     Io { what: String, source: io::Error },
-    #[error("{} has a repository already: publish to it, or choose another --storage", .0.display())]
+    #[error(
+        "{} has a repository already: publish to it, or choose another --storage",
+        .0.display()
+    )]
     Exists(PathBuf),
-    #[error("{} has no repository: make one with `tieline repo create`, or say where it is with --storage", .0.display())]
+    #[error(
+        "{} has no repository: make one with `tieline repo create`, or say where it is with \
+         --storage",
+        .0.display()
+    )]
     Missing(PathBuf),
     #[error("{} is the storage of {is}, not of {wanted}", .storage.display())]
     Other { storage: PathBuf, is: RepositoryName, wanted: RepositoryName },
@@ -187,7 +194,8 @@ impl Repository {
         let (pem, _) = keys.signer()?;
         let certificate = keys::Certificate::parse(&pem).map(|known| known.der);
         let now = self.now();
-        let expires = Time { seconds: now.seconds.saturating_add_unsigned(life.as_secs()), nanos: 0 };
+        let expires =
+            Time { seconds: now.seconds.saturating_add_unsigned(life.as_secs()), nanos: 0 };
         let whitelist = Whitelist {
             expires: whitelist::stamp(expires),
             repository: self.settings.repository.clone(),
@@ -227,8 +235,7 @@ impl Repository {
         let divided = plan::divided(tree, how.limits).map_err(PublishError::from)?;
         let now = self.now().seconds.max(0) as u64;
         let ttl = settings.ttl;
-        let mut publisher =
-            Publisher { tree, objects: &objects, former, divided, now, ttl, told };
+        let mut publisher = Publisher { tree, objects: &objects, former, divided, now, ttl, told };
         let root = publisher.run()?;
         let is_unchanged = before.as_ref().is_some_and(|before| before.catalog == root.digest);
         let revision = match &before {
@@ -297,7 +304,8 @@ impl Repository {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             bytes => bytes.map_err(io_at(&path))?,
         };
-        let trust = Trust { repository: self.settings.repository.clone(), keys: vec![keys.public()?] };
+        let trust =
+            Trust { repository: self.settings.repository.clone(), keys: vec![keys.public()?] };
         let former = |source| Error::Former { storage: self.storage.clone(), source };
         // The whitelist may have expired: that is for clients to mind, and for `repo resign`.
         trust.read(&bytes).map(|(manifest, _)| Some(manifest)).map_err(former)

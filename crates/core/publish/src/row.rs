@@ -19,7 +19,7 @@ const HIDDEN: u64 = 0x8000;
 
 /// Longest target of a symlink, as Linux has it.
 const TARGET_MAX: usize = 4096;
-/// What is told as the size of directories, whatever they have: so the same names have the same row.
+/// What is told as the size of directories, whatever they have: the same names have the same row.
 pub const DIRECTORY_SIZE: u64 = 4096;
 
 /// What lies where a directory's row has another catalog.
@@ -193,9 +193,7 @@ impl Row {
             symlink: self.target.clone().unwrap_or_default(),
             uid: i64::from(self.uid),
             gid: i64::from(self.gid),
-            xattr: Some(&self.xattrs)
-                .filter(|xattrs| !xattrs.is_empty())
-                .and_then(xattrs::write),
+            xattr: Some(&self.xattrs).filter(|xattrs| !xattrs.is_empty()).and_then(xattrs::write),
         }
     }
 

@@ -105,7 +105,8 @@ impl Signed {
             Some(_) => until.min(Instant::now() + LOOK_PATIENCE),
             None => until,
         };
-        let found = tokio::time::timeout_at(until, self.look(&known, &keys, before.as_ref(), until));
+        let found =
+            tokio::time::timeout_at(until, self.look(&known, &keys, before.as_ref(), until));
         let late = |_| {
             let detail = format!("{}: its manifest is waited for in vain", known.name);
             Err(Failure::new(ErrorKind::Timeout, detail))

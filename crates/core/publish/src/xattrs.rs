@@ -62,13 +62,14 @@ mod tests {
         }
     }
 
+    fn text() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(any::<u8>(), 0..256)
+    }
+
     proptest! {
         #[test]
         fn what_is_written_is_read(
-            mut all in prop::collection::vec(
-                (prop::collection::vec(any::<u8>(), 0..256), prop::collection::vec(any::<u8>(), 0..256)),
-                0..20,
-            ),
+            mut all in prop::collection::vec((text(), text()), 0..20),
             noise in prop::collection::vec(any::<u8>(), 0..64),
         ) {
             all.sort();

@@ -195,7 +195,9 @@ pub enum MapTextError {
     List { name: RepositoryName, text: String },
     #[error("repository {0}: a key is not base64")]
     Keys(RepositoryName),
-    #[error("repository {0} has neither a list nor keys, or both: one of them says what to believe")]
+    #[error(
+        "repository {0} has neither a list nor keys, or both: one of them says what to believe"
+    )]
     ListOrKeys(RepositoryName),
     #[error("{what} {index} has no address")]
     NoAddress { what: &'static str, index: u16 },

@@ -241,7 +241,7 @@ impl Options {
             ("spool-size", Some(value)) => {
                 self.spool_size = value.parse().map_err(|e| Usage(format!("-o {word}: {e}")))?;
             }
-            // As CVMFS's lists: several are told apart by `;`, or by the option's being there again.
+            // As CVMFS's lists: with `;` between several, or with the option once more.
             ("url" | "from", Some(value)) => {
                 self.from.extend(value.split(';').filter(|url| !url.is_empty()).map(str::to_owned));
             }

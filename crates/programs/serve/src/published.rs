@@ -1,8 +1,8 @@
 //! Repositories over HTTP: `/cvmfs/FQRN/…` is what lies in the directory of that name.
 //!
 //! Only what the format names is served, so that what lies beside it (drafts, a lock) is nobody's.
-//! Objects never change, and caches on the way may keep them for ever; what is signed is to be asked
-//! for anew each time, which costs a line where nothing changed.
+//! Objects never change, and caches on the way may keep them for ever; what is signed is to be
+//! asked for anew each time, which costs a line where nothing changed.
 //!
 //! Invariants: nothing outside the directory is opened, through no link either; nothing is written.
 
@@ -68,7 +68,8 @@ impl Handler for Published {
             }
             Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => unknown(),
             Ok(Err(error)) => {
-                tracing::warn!(path = ?request.path.names, %error, "cannot serve a repository's file");
+                let path = request.path.encode();
+                tracing::warn!(path, %error, "cannot serve a repository's file");
                 Response::text(StatusCode::INTERNAL_SERVER_ERROR, "it cannot be read here")
             }
             Err(_) => Response::text(StatusCode::INTERNAL_SERVER_ERROR, "it cannot be read here"),
@@ -85,7 +86,8 @@ fn named(names: &[Vec<u8>]) -> Option<(String, bool)> {
     };
     let (repository, rest) = names.split_first()?;
     repository.parse::<RepositoryName>().ok()?;
-    let is_hex = |text: &str| text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    let is_hex =
+        |text: &str| text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     let is_object = match rest {
         [file] if FILES.contains(&file.as_str()) => false,
         [data, folder, object] if data == "data" && folder.len() == 2 && is_hex(folder) => {

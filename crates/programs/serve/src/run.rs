@@ -8,8 +8,8 @@
 
 use crate::audit::Audit;
 use crate::maps::MapKeeper;
-use crate::room::{Disks, free_bytes};
 use crate::published;
+use crate::room::{Disks, free_bytes};
 use crate::settings::{Engine, Found, HttpPlan, MdtPlan, OstPlan, Plan, Settings, SettingsError};
 use crate::{MdtParts, Parts, Running};
 use anyhow::{Context, bail};

@@ -2,9 +2,9 @@
 //! "which chunks?".
 //!
 //! An address in the map may name one, such as `repository:NAME` ([`Beside`]). It is asked over a
-//! [`Channel`] as a server is, and nobody above can tell them apart, but that it sends no notice: it
-//! says beforehand for how long what it says holds ([`Holds`]), and one of another edition welcomes
-//! anew, with which all that was said before is forgotten.
+//! [`Channel`] as a server is, and nobody above can tell them apart, but that it sends no notice.
+//! Instead it says beforehand how long what it says holds ([`Holds`]). With another edition it
+//! welcomes anew, and all that was said before is forgotten.
 
 use crate::Result;
 use bytes::Bytes;

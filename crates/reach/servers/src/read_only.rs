@@ -6,13 +6,14 @@
 use tieline_format::map::FederationMap;
 use tieline_types::rules::{READ, Rights, SEARCH};
 use tieline_types::{
-    Attributes, Caller, ErrorKind, Extent, FileId, FileKind, Layout, MdtIndex, Name, OstIndex, Version,
+    Attributes, Caller, ErrorKind, Extent, FileId, FileKind, Layout, MdtIndex, Name, OstIndex,
+    Version,
 };
 use tieline_wire::locks::{CancelLockReply, LockOutcome, LockReply, TestLockReply};
 use tieline_wire::meta::{
     AttributesReply, DirectoryEntry, EntryReply, ExtentPage, GetExtentsReply, GetLayoutReply,
-    GetXattrReply, LeaseGrant, ListXattrsReply, LookupParentReply, OpenReply, ReadDirectory, ReadDirectoryReply,
-    ReadSymlinkReply, UsageReply, Xattr,
+    GetXattrReply, LeaseGrant, ListXattrsReply, LookupParentReply, OpenReply, ReadDirectory,
+    ReadDirectoryReply, ReadSymlinkReply, UsageReply, Xattr,
 };
 use tieline_wire::{Failure, Request, encode};
 

@@ -117,8 +117,7 @@ impl Draft {
     /// Another catalog goes on at a path.
     pub fn nest(&mut self, path: &[u8], catalog: &Written) -> Result<(), CatalogError> {
         let (text, size) = (hash::text(&catalog.digest), catalog.size as i64);
-        let nest =
-            "INSERT INTO nested_catalogs (path, sha1, size) VALUES (CAST(? AS TEXT), ?, ?)";
+        let nest = "INSERT INTO nested_catalogs (path, sha1, size) VALUES (CAST(? AS TEXT), ?, ?)";
         self.db.execute(nest, params![path, text, size])?;
         self.own.nest();
         self.below.add(&catalog.counters);
@@ -137,7 +136,8 @@ impl Draft {
         property(&self.db, "schema", "2.5")?;
         property(&self.db, "schema_revision", "7")?;
         if !self.prefix.is_empty() {
-            let root = "INSERT INTO properties (key, value) VALUES ('root_prefix', CAST(? AS TEXT))";
+            let root =
+                "INSERT INTO properties (key, value) VALUES ('root_prefix', CAST(? AS TEXT))";
             self.db.execute(root, params![self.prefix])?;
         }
         self.db.execute_batch("COMMIT")?;

@@ -136,7 +136,8 @@ impl Catalog {
         let mut pieces: Vec<Piece> = Vec::new();
         while let Some(row) = rows.next()? {
             let piece = piece((row.get(0)?, row.get(1)?, row.get(2)?), of.hashed)?;
-            let is_next = pieces.last().is_none_or(|last| last.offset + last.length == piece.offset);
+            let is_next =
+                pieces.last().is_none_or(|last| last.offset + last.length == piece.offset);
             if !is_next || piece.offset + piece.length > of.size {
                 return Err(CatalogError::Content("the pieces of a file leave a gap, or overlap"));
             }

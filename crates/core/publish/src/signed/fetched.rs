@@ -139,8 +139,11 @@ impl Fetcher {
         let clock = catalogs.clock;
         let mut room = HELD_MAX.saturating_sub(catalog.size);
         catalogs.held.remove(&digest);
-        let mut by_use: Vec<_> =
-            catalogs.held.iter().map(|(digest, (used, held))| (*used, *digest, held.size)).collect();
+        let mut by_use: Vec<_> = catalogs
+            .held
+            .iter()
+            .map(|(digest, (used, held))| (*used, *digest, held.size))
+            .collect();
         by_use.sort_unstable_by(|one, other| other.cmp(one));
         for (_, digest, size) in by_use {
             match room.checked_sub(size) {

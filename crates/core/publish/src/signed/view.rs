@@ -12,9 +12,8 @@ use crate::row::{Row, Seam};
 use std::sync::Arc;
 use tieline_servers::read_only::{Listed, Node, ReadOnlyTree, page};
 use tieline_types::{
-    Attributes, ChunkId, ChunkRef, Content, Digest, ErrorKind, Extent, FileId,
-    FileKind, Gid, MdtIndex, Name, ObjectName, Origin, Place, RepositoryName, Uid, Version,
-    XattrName,
+    Attributes, ChunkId, ChunkRef, Content, Digest, ErrorKind, Extent, FileId, FileKind, Gid,
+    MdtIndex, Name, ObjectName, Origin, Place, RepositoryName, Uid, Version, XattrName,
 };
 use tieline_wire::Failure;
 use tieline_wire::meta::{ExtentPage, Xattr};
@@ -105,7 +104,7 @@ impl View {
         self.search(id, until).await
     }
 
-    /// Of a file that was met by an earlier process: in all catalogs, the nearest to the root first.
+    /// Of a file that was met by an earlier process: in all catalogs.
     async fn search(&self, id: FileId, until: Instant) -> Result<Option<(Row, Arc<Folder>)>> {
         let (low, high) = ids::hashes(id.serial());
         let mut todo = vec![self.root.clone()];
@@ -246,9 +245,8 @@ impl View {
         if !begins || is_end && !ends {
             return Err(self.wrong(&within.path, &"the pieces of a file are not all of it"));
         }
-        let extent = |piece: &Piece| {
-            self.extent((piece.offset, piece.length), piece.digest, Kind::Piece)
-        };
+        let extent =
+            |piece: &Piece| self.extent((piece.offset, piece.length), piece.digest, Kind::Piece);
         Ok(page(pieces.iter().map(extent).collect(), is_end, size))
     }
 }

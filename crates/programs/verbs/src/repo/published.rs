@@ -99,7 +99,10 @@ pub fn create(args: CreateArgs) -> anyhow::Result<()> {
     made.with_context(|| format!("cannot make repository {name}"))?;
     println!("{name}: revision 1, empty, in {}", storage.display());
     println!("keys in {}: keep {name}.masterkey safe; clients need {name}.pub", keys.display());
-    println!("whitelist expires in {}: run `tieline repo resign {name}` before", Span(how.whitelist));
+    println!(
+        "whitelist expires in {}: run `tieline repo resign {name}` before",
+        Span(how.whitelist)
+    );
     Ok(())
 }
 

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use tieline_types::{
-    Algorithm, Digest, Door, Encoding, FileId, FlavorRules, FsName, GrantedId, MachineTrust, MdtIndex, Name, OstIndex,
-    OstPlace, PoolName, RepositoryName, SiteName, Strangers, Version,
+    Algorithm, Digest, Door, Encoding, FileId, FlavorRules, FsName, GrantedId, MachineTrust,
+    MdtIndex, Name, OstIndex, OstPlace, PoolName, RepositoryName, SiteName, Strangers, Version,
 };
 
 /// Who serves what.
