@@ -9,6 +9,7 @@
 //! Invariant: a feed never panics, nor takes longer or more memory than its input explains.
 
 pub mod capability;
+pub mod catalog;
 pub mod corpus;
 pub mod flavor;
 pub mod frame;
@@ -21,12 +22,14 @@ pub mod object;
 pub mod record;
 pub mod reply;
 pub mod request;
+pub mod signed;
 
 /// A decoder's name, and what feeds it.
 pub type Target = (&'static str, fn(&[u8]));
 
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 13] = [
     ("capability", capability::feed),
+    ("catalog", catalog::feed),
     ("flavor", flavor::feed),
     ("frame", frame::feed),
     ("http", http::feed),
@@ -37,4 +40,5 @@ pub const TARGETS: [Target; 11] = [
     ("record", record::feed),
     ("reply", reply::feed),
     ("request", request::feed),
+    ("signed", signed::feed),
 ];

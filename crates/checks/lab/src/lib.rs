@@ -8,6 +8,7 @@
 //! * [`federation`]: one federation and its mounts.
 //! * [`setting`]: two clients, in the tree of which site, how far, proven or not.
 //! * [`nodes`]: mounts of a site; [`storage`]: what they share.
+//! * [`published`]: repositories in CVMFS's format, and who judges them.
 //! * [`program`]: programs run with a deadline, in a process group of their own.
 //! * [`alone`]: a process of its own, for a test that changes what belongs to the whole process.
 //! * [`times`]: what each test took.
@@ -21,6 +22,7 @@ pub mod alone;
 pub mod federation;
 pub mod nodes;
 pub mod program;
+pub mod published;
 pub mod setting;
 pub mod storage;
 pub mod tickets;

@@ -368,3 +368,6 @@ fn lock(name: &RepositoryName, storage: &Path) -> Result<File, Error> {
         Err(TryLockError::Error(error)) => Err(io_at(&path)(error)),
     }
 }
+
+#[cfg(test)]
+mod tests;

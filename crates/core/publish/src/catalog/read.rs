@@ -19,7 +19,7 @@ use tieline_types::{Algorithm, Digest, Encoding};
 /// The largest that is held, unpacked.
 pub const BYTES_MAX: u64 = 512 << 20;
 /// The largest value in it.
-const VALUE_MAX: i32 = 1 << 20;
+const VALUE_MAX: i32 = 16 << 20;
 /// Catalogs that are nested in one: more are refused.
 const NESTED_MAX: usize = 100_000;
 /// A piece is held whole to be judged.
@@ -42,20 +42,13 @@ pub type Nested = BTreeMap<Vec<u8>, (Digest, Option<u64>)>;
 impl Catalog {
     /// Unpacks what has the digest that was looked for; `size` is what was said of it.
     pub fn unpack(packed: &[u8], size: Option<u64>) -> Result<Self, CatalogError> {
-        let most = size.unwrap_or(BYTES_MAX).min(BYTES_MAX);
-        let mut bytes = Vec::new();
-        let stream = ZlibDecoder::new(packed).take(most + 1);
-        let length = { stream }.read_to_end(&mut bytes).map_err(|_| CatalogError::Packed)? as u64;
-        if length > most || size.is_some_and(|size| size != length) {
-            return Err(CatalogError::Packed);
-        }
-        Self::open(&bytes)
+        Self::open(&unpacked(packed, size)?)
     }
 
     /// Of an unpacked one.
     pub fn open(bytes: &[u8]) -> Result<Self, CatalogError> {
         let mut db = Connection::open_in_memory()?;
-        db.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_MAX.max(16 << 20))?;
+        db.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_MAX)?;
         db.deserialize_read_exact(MAIN_DB, bytes, bytes.len(), true)?;
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
@@ -199,6 +192,18 @@ impl Catalog {
     fn lock(&self) -> MutexGuard<'_, Connection> {
         // Nothing panics while it is held.
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The bytes of a database.
+pub fn unpacked(packed: &[u8], size: Option<u64>) -> Result<Vec<u8>, CatalogError> {
+    let most = size.unwrap_or(BYTES_MAX).min(BYTES_MAX);
+    let mut bytes = Vec::new();
+    let mut stream = ZlibDecoder::new(packed).take(most + 1);
+    let length = stream.read_to_end(&mut bytes).map_err(|_| CatalogError::Packed)? as u64;
+    match length <= most && size.is_none_or(|size| size == length) {
+        true => Ok(bytes),
+        false => Err(CatalogError::Packed),
     }
 }
 

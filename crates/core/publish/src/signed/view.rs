@@ -256,21 +256,23 @@ fn climb(
     catalog: &Catalog,
     row: &Row,
 ) -> std::result::Result<Vec<(hash::PathHash, Vec<u8>)>, CatalogError> {
-    let mut names = Vec::new();
-    let mut current = row.clone();
+    let (mut names, mut prefix, mut current) = (Vec::new(), &catalog.prefix[..], row.clone());
     // The way to a nested catalog is its own word; above its root nothing is asked.
-    let prefix = if row.seam == Seam::Root { parent_of(&catalog.prefix) } else { &catalog.prefix };
-    while row.seam != Seam::Root {
-        if names.len() > CLIMB_MAX {
-            return Err(CatalogError::Content("a directory is below itself"));
+    if row.seam == Seam::Root {
+        prefix = parent_of(prefix);
+    } else {
+        loop {
+            if names.len() > CLIMB_MAX {
+                return Err(CatalogError::Content("a directory is below itself"));
+            }
+            let above = catalog.row(current.parent)?;
+            let above = above.ok_or(CatalogError::Content("a row without a directory"))?;
+            if above.seam == Seam::Root || above.name.is_empty() {
+                break;
+            }
+            names.push(above.name.clone());
+            current = above;
         }
-        let above = catalog.row(current.parent)?;
-        let above = above.ok_or(CatalogError::Content("a row without a directory"))?;
-        if above.seam == Seam::Root || above.name.is_empty() {
-            break;
-        }
-        names.push(above.name.clone());
-        current = above;
     }
     let mut way = Vec::new();
     let mut path = Vec::new();
