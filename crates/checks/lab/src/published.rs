@@ -87,8 +87,8 @@ impl<'l> Published<'l> {
         self.keys.join(format!("{NAME}.pub"))
     }
 
-    /// What a reader that is not ours says of it: all signatures, digests and numbers hold, and it is
-    /// what the tree is, if one is named.
+    /// What a reader that is not ours says of it: all signatures, digests and numbers hold, and it
+    /// is what the tree is, if one is named.
     pub fn check(&self, tree: Option<&Path>) -> Result<Value> {
         let mut command = Command::new("python3");
         command.args([CHECK, text(&self.storage)?]).arg(self.public_key()).arg(NAME).args(tree);
@@ -164,9 +164,8 @@ impl Drop for Alone<'_> {
 /// Everything that `find` and `diff` can tell of two trees is the same. `how`: what of a time.
 pub fn same(one: &Path, other: &Path, time: &str) -> Result<()> {
     let (left, right) = (one.display(), other.display());
-    let diff = format!(
-        "diff -r --no-dereference '{left}' '{right}' | grep -v ' is a fifo while ' && exit 1 || true"
-    );
+    let but_fifos = "grep -v ' is a fifo while ' && exit 1 || true";
+    let diff = format!("diff -r --no-dereference '{left}' '{right}' | {but_fifos}");
     program::shell(one, &diff)?;
     let list = format!("find . ! -type d -printf '%p %y %m %s %l %U:%G {time} %n\\n' | sort");
     let directories = format!("find . -type d -printf '%p %y %m %U:%G {time} %n\\n' | sort");

@@ -1,6 +1,6 @@
-//! Repositories in CVMFS's format: published, judged by a reader that is not ours, mounted alone and
-//! below the root of a federation, over HTTP and through caches; what happens when they change, when
-//! bytes of them are not what was signed, and when their publisher is killed.
+//! Repositories in CVMFS's format: published, judged by a reader that is not ours, mounted alone
+//! and below the root of a federation, over HTTP and through caches; what happens when they change,
+//! when bytes of them are not what was signed, and when their publisher is killed.
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -124,14 +124,14 @@ fn a_flipped_bit_anywhere_is_an_error_that_says_so() -> Result<()> {
         published.publish()?;
         let options = published.options();
         let data = published.storage.join("data");
-        let root = object(&published, "C", 0)?;
+        let root = object(&published, "C")?;
         // What is signed, and what that names: no mount.
         for (path, at, why) in [
             (published.storage.join(".cvmfspublished"), 3, "manifest"),
             (published.storage.join(".cvmfspublished"), -9, "not signed with the key"),
             (published.storage.join(".cvmfswhitelist"), 3, "whitelist"),
             (published.storage.join(".cvmfswhitelist"), -9, "not signed with a master key"),
-            (object(&published, "X", 0)?, 99, "certificate"),
+            (object(&published, "X")?, 99, "certificate"),
             (root, 99, "does not have its digest"),
         ] {
             let _flipped = Flipped::new(&path, at)?;
@@ -204,7 +204,7 @@ impl Drop for Flipped {
 }
 
 /// The object that the manifest names on a line.
-fn object(published: &Published<'_>, key: &str, _: u8) -> Result<PathBuf> {
+fn object(published: &Published<'_>, key: &str) -> Result<PathBuf> {
     let manifest = fs::read(published.storage.join(".cvmfspublished"))?;
     let manifest = String::from_utf8_lossy(&manifest).into_owned();
     let digest = manifest.lines().find_map(|line| line.strip_prefix(key)).context("a digest")?;
@@ -214,7 +214,7 @@ fn object(published: &Published<'_>, key: &str, _: u8) -> Result<PathBuf> {
 
 /// All catalogs but the root's.
 fn nested_catalogs(published: &Published<'_>) -> Result<Vec<PathBuf>> {
-    let root = object(published, "C", 0)?;
+    let root = object(published, "C")?;
     let found = program::shell(&published.storage, "find \"$PWD/data\" -name '*C'")?;
     Ok(found.lines().map(PathBuf::from).filter(|path| *path != root).collect())
 }

@@ -1,3 +1,5 @@
+//! A repository's whole life, in a directory.
+
 use super::*;
 use crate::catalog::Catalog;
 use crate::row::Seam;

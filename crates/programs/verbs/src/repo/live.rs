@@ -34,10 +34,10 @@ impl Live {
     async fn find(&self, path: &[u8]) -> anyhow::Result<FileId> {
         let slash = path.iter().rposition(|&byte| byte == b'/').unwrap_or_default();
         let (folder, name) = path.split_at(slash);
-        if let Some(id) = self.last.1.get(name.get(1..).unwrap_or_default()) {
-            if self.last.0 == folder {
-                return Ok(*id);
-            }
+        let is_last = self.last.0 == folder;
+        let known = self.last.1.get(name.get(1..).unwrap_or_default()).filter(|_| is_last);
+        if let Some(id) = known {
+            return Ok(*id);
         }
         let mut id = self.root.id;
         for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
