@@ -22,12 +22,13 @@ pub mod object;
 pub mod record;
 pub mod reply;
 pub mod request;
+pub mod s3;
 pub mod signed;
 
 /// A decoder's name, and what feeds it.
 pub type Target = (&'static str, fn(&[u8]));
 
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     ("capability", capability::feed),
     ("catalog", catalog::feed),
     ("flavor", flavor::feed),
@@ -40,5 +41,6 @@ pub const TARGETS: [Target; 13] = [
     ("record", record::feed),
     ("reply", reply::feed),
     ("request", request::feed),
+    ("s3", s3::feed),
     ("signed", signed::feed),
 ];

@@ -31,6 +31,7 @@ mod edits;
 mod identities;
 pub mod maps;
 mod node;
+mod osts;
 mod peers;
 mod published;
 pub mod room;

@@ -53,7 +53,8 @@ impl Fetcher {
         let (_, certificate) = trust.read(&published).map_err(|error| wrong(&error))?;
         let whitelist = self.text(name, whitelist::FILE, until).await?;
         let key = hash::key(&certificate, Kind::Certificate);
-        let certificate = self.get(name, &key, CERTIFICATE_MAX, until).await?;
+        let most = (CERTIFICATE_MAX, Some(&certificate));
+        let certificate = self.get(name, &key, most, until).await?;
         let now = Time::of_clock(clock.wall());
         let verified = trust.verify(&published, &certificate, &whitelist, now);
         verified.map_err(|error| wrong(&error))
@@ -77,7 +78,7 @@ impl Fetcher {
                 Failure::new(ErrorKind::Corrupt, detail)
             }
         };
-        let packed = self.get(name, &key, PACKED_MAX, until).await?;
+        let packed = self.get(name, &key, (PACKED_MAX, Some(digest)), until).await?;
         let (digest, prefix) = (*digest, prefix.to_vec());
         let opened = tokio::task::spawn_blocking(move || {
             if !digest.is_of(&packed) {
@@ -102,18 +103,20 @@ impl Fetcher {
         key: &str,
         until: Instant,
     ) -> Result<Bytes, Failure> {
-        self.get(name, key, seal::BYTES_MAX, until).await
+        self.get(name, key, (seal::BYTES_MAX, None), until).await
     }
 
     async fn get(
         &self,
         name: &RepositoryName,
         key: &str,
-        most: u64,
+        (most, digest): (u64, Option<&Digest>),
         until: Instant,
     ) -> Result<Bytes, Failure> {
         let want = Want { key, offset: 0, length: None, most };
-        self.repositories.get(name, want, until).await.map_err(|trouble| {
+        let is_right = |bytes: &Bytes| digest.is_none_or(|digest| digest.is_of(bytes));
+        let got = self.repositories.get_right(name, want, until, &is_right).await;
+        got.map_err(|trouble| {
             let kind = match trouble.kind {
                 // Nobody takes back what is published: a source lags behind, or lost it.
                 ErrorKind::NotFound => ErrorKind::StorageFault,
