@@ -325,7 +325,6 @@ fn row_of(item: &Item) -> Row {
         seam: Seam::None,
         is_chunked: false,
         is_external: false,
-        is_hidden: false,
     }
 }
 

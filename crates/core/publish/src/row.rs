@@ -15,7 +15,6 @@ const EXTERNAL: u64 = 128;
 const ALGORITHM_AT: u32 = 8;
 const ENCODING_AT: u32 = 11;
 const THREE_BITS: u64 = 7;
-const HIDDEN: u64 = 0x8000;
 
 /// Longest target of a symlink, as Linux has it.
 const TARGET_MAX: usize = 4096;
@@ -79,8 +78,6 @@ pub struct Row {
     pub is_chunked: bool,
     /// Its bytes are on servers of another kind.
     pub is_external: bool,
-    /// It is found by its name, and not listed.
-    pub is_hidden: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -161,7 +158,6 @@ impl TryFrom<Raw> for Row {
             seam,
             is_chunked,
             is_external: has(EXTERNAL),
-            is_hidden: has(HIDDEN),
         })
     }
 }

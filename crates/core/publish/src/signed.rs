@@ -181,10 +181,7 @@ impl Signed {
         let manifest = self.fetcher.manifest(&trust, &*self.clock, until).await?;
         if let Some(before) = before {
             let refused = |why: &str| {
-                let detail = format!(
-                    "{}: revision {} of {} ({why})",
-                    known.name, manifest.revision, manifest.published
-                );
+                let detail = format!("{}: revision {} ({why})", known.name, manifest.revision);
                 Err(Failure::new(ErrorKind::Corrupt, detail))
             };
             let was = &before.manifest;
@@ -252,3 +249,6 @@ impl Answerer for Signed {
         asked.answer(request).await
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -98,14 +98,15 @@ impl Catalog {
         self.rows("md5path_1 BETWEEN ? AND ? LIMIT 8", params![low, high])
     }
 
-    /// What lies in a directory, by name.
+    /// What is listed in a directory, by name.
     pub fn children(
         &self,
         parent: PathHash,
         after: &[u8],
         limit: u32,
     ) -> Result<Vec<Row>, CatalogError> {
-        let some = "parent_1 = ? AND parent_2 = ? AND name > CAST(? AS TEXT) ORDER BY name LIMIT ?";
+        let some = "parent_1 = ? AND parent_2 = ? AND flags & 0x8000 = 0 \
+                    AND name > CAST(? AS TEXT) ORDER BY name LIMIT ?";
         self.rows(some, params![parent.0, parent.1, after, limit])
     }
 

@@ -347,7 +347,7 @@ impl ReadOnlyTree for Until<'_> {
         let is_end = rows.len() <= limit as usize;
         rows.truncate(limit as usize);
         let mut entries = Vec::with_capacity(rows.len());
-        for row in rows.iter().filter(|row| !row.is_hidden && !row.name.is_empty()) {
+        for row in &rows {
             let node = self.view.told(row, &folder, self.until).await?;
             entries.extend(node.name.clone().map(|name| (name, node)));
         }
