@@ -39,6 +39,7 @@ mod ordinary;
 mod overlay;
 mod placement;
 mod posix;
+mod published;
 mod quotas;
 mod readme;
 mod realms;
