@@ -1,5 +1,7 @@
 //! Changes of the federation map, as pure functions with Lustre's meanings.
 
+mod exposure;
+
 use std::collections::BTreeSet;
 use tieline_auth::principal_at;
 use tieline_format::map::{
@@ -20,6 +22,8 @@ const OSTS_PER_SERVER_MAX: u16 = 64;
 const ADDRESSES_MAX: usize = 16;
 const DOORS_MAX: usize = 256;
 const ADDRESS_BYTES_MAX: usize = 255;
+/// Of an exposed directory.
+const DIRECTORY_BYTES_MAX: usize = 1024;
 
 /// Why the map was not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +34,22 @@ pub enum EditError {
     NoPool(PoolName),
     #[error("pool {pool} still has {count} OSTs: remove them first")]
     PoolNotEmpty { pool: PoolName, count: usize },
+    #[error(
+        "pool {pool} is exposed in {directory} already: say `tieline pool set {pool} --no-expose` \
+         first"
+    )]
+    PoolExposed { pool: PoolName, directory: String },
+    #[error("pool {0} is not exposed")]
+    NotExposed(PoolName),
+    #[error("pool {0} has no OSTs: add one whose machine has the directory")]
+    NowhereExposed(PoolName),
+    #[error("`{0}` is no absolute path of at most {DIRECTORY_BYTES_MAX} bytes without `..`")]
+    NoDirectory(String),
+    #[error(
+        "rule {rule} has bytes encrypted on their way to and from OSTs, and whoever reads the disk \
+         of an exposed pool reads them plain: say --at-rest trusted if that is meant"
+    )]
+    AtRest { rule: String },
     #[error("{ost} is not in the federation map", ost = .0.label())]
     NoOst(OstIndex),
     #[error("{ost} is in pool {pool} already", ost = .ost.label())]
@@ -88,6 +108,11 @@ impl EditError {
                 ErrorKind::NotFound
             }
             Self::PoolNotEmpty { .. } => ErrorKind::NotEmpty,
+            Self::PoolExposed { .. } => ErrorKind::Busy,
+            Self::AtRest { .. } => ErrorKind::NotPermitted,
+            Self::NotExposed(_) | Self::NowhereExposed(_) | Self::NoDirectory(_) => {
+                ErrorKind::InvalidArgument
+            }
             Self::NoDoor(_) => ErrorKind::NotFound,
             Self::Door(_) | Self::ServerNoDoor(_) => ErrorKind::InvalidArgument,
             Self::DoorsFull => ErrorKind::NoSpace,
@@ -108,6 +133,10 @@ pub fn apply(map: &FederationMap, edit: &MapEdit, now_ms: u64) -> Result<Federat
         MapEdit::PoolDestroy(name) => pool_destroy(&mut map, name)?,
         MapEdit::PoolAdd { pool, osts } => pool_add(&mut map, pool, osts)?,
         MapEdit::PoolRemove { pool, osts } => pool_remove(&mut map, pool, osts)?,
+        MapEdit::PoolExpose { pool, directory, ost, is_trusted } => {
+            exposure::expose(&mut map, pool, (directory, *ost), *is_trusted)?;
+        }
+        MapEdit::PoolHide(pool) => exposure::hide(&mut map, pool)?,
         MapEdit::OstActivate(ost) => set_active(&mut map, *ost, true)?,
         MapEdit::OstDeactivate(ost) => set_active(&mut map, *ost, false)?,
         MapEdit::FlavorSet(rule) => match &mut map.security {
@@ -140,13 +169,15 @@ fn pool_new(map: &mut FederationMap, name: &PoolName) -> Result<(), EditError> {
     if map.pool(name).is_some() {
         return Err(EditError::PoolExists(name.clone()));
     }
-    map.pools.push(Pool { name: name.clone(), osts: vec![] });
+    map.pools.push(Pool { name: name.clone(), osts: vec![], exposure: None });
     map.pools.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(())
 }
 
 fn pool_destroy(map: &mut FederationMap, name: &PoolName) -> Result<(), EditError> {
-    let count = pool_mut(map, name)?.osts.len();
+    let pool = pool_mut(map, name)?;
+    exposure::check_hidden(pool)?;
+    let count = pool.osts.len();
     if count > 0 {
         return Err(EditError::PoolNotEmpty { pool: name.clone(), count });
     }
@@ -185,6 +216,9 @@ fn pool_remove(
     for &ost in osts {
         if !pool.osts.contains(&ost) {
             return Err(EditError::NotInPool { pool: name.clone(), ost });
+        }
+        if pool.exposed().is_some_and(|exposure| exposure.ost == ost) {
+            exposure::check_hidden(pool)?;
         }
         pool.osts.retain(|other| *other != ost);
     }

@@ -1,6 +1,7 @@
 //! A whole MDT in memory for tests: two sites with four OSTs, clients that answer recalls as told.
 
-use crate::{Asker, CopyMender, Delegation, LimitsKeeper, Mdt, Parts, Recaller, Settings};
+use crate::{
+    Exposer, Asker, CopyMender, Delegation, LimitsKeeper, Mdt, Parts, Recaller, Settings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,6 +12,7 @@ use tieline_format::mdt::NO_SESSION;
 use tieline_kv::{MemoryStore, Store};
 use tieline_types::background::Change;
 use tieline_types::{
+    PoolName,
     Attributes, Caller, ChunkRef, ClientId, Content, ErrorKind, Extent, FileId, FlavorRules, Gid,
     Grant, GrantedId, LostLock, MdtIndex, Mode, Name, ObjectName, OstIndex, OstPlace, RenameMode,
     RequestNumber, SessionId, SetTime, Uid, Version,
@@ -169,6 +171,15 @@ impl Recaller for Clients {
 /// No other MDT is in reach, and nobody makes copies.
 pub struct Alone;
 
+#[async_trait::async_trait]
+impl Exposer for Alone {
+    fn noted(&self, _: &PoolName) {}
+
+    async fn take_away(&self, _: &PoolName, _: Vec<FileId>) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
 impl CopyMender for Alone {
     fn suspect(&self, _: GrantedId, _: OstIndex) {}
 
@@ -203,6 +214,7 @@ pub fn map() -> FederationMap {
     let pool = |name: &str, osts: &[u16]| Pool {
         name: name.parse().unwrap(),
         osts: osts.iter().map(|&index| OstIndex(index)).collect(),
+        exposure: None,
     };
     FederationMap {
         fs: "extenci".parse().unwrap(),
@@ -329,6 +341,7 @@ impl House {
             map: cell,
             recaller: clients.clone(),
             copies,
+            exposer: Arc::new(Alone),
             limits,
             log: None,
         };
@@ -388,6 +401,7 @@ pub async fn start_on(store: Arc<dyn Store>) -> Arc<Mdt> {
         map: map_cell(),
         recaller: Arc::<Clients>::default(),
         copies: Arc::new(Alone),
+        exposer: Arc::new(Alone),
         limits: Arc::new(Alone),
         log: None,
     };

@@ -425,7 +425,7 @@ fn pools(texts: &[PoolText], osts: &BTreeSet<u16>) -> Result<Vec<Pool>, MapTextE
             return Err(MapTextError::PoolOst { pool: text.name.clone(), ost });
         }
         let osts = text.osts.iter().map(|&ost| OstIndex(ost)).collect();
-        pools.push(Pool { name: text.name.clone(), osts });
+        pools.push(Pool { name: text.name.clone(), osts, exposure: None });
     }
     Ok(pools)
 }

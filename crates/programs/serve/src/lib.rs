@@ -14,6 +14,7 @@
 //! * [`peers`]: channels to other servers; deletions, copies and questions after OSTs leave through
 //!   it.
 //! * [`tended`]: the MDT and its background work ([`tieline_tend::Tender`]), plugged together.
+//! * [`exposed`]: exposed pools here: who files are given to, and what MDSs ask.
 //! * [`room`]: looks after the disks of the MDT's store.
 //! * [`user`]: as whom it runs.
 //! * [`maps`]: the federation map: kept on disk, changed where its key is, followed elsewhere.
@@ -27,6 +28,7 @@ mod capabilities;
 mod connections;
 mod descriptors;
 mod edits;
+mod exposed;
 mod identities;
 pub mod maps;
 mod node;
@@ -58,7 +60,7 @@ use tieline_ledger::log::Log;
 use tieline_meta::Mdt;
 use tieline_net::{Dialer, Server};
 use tieline_telemetry::health::Health;
-use tieline_tend::{Mirrors, Tender};
+use tieline_tend::{Exposures, Mirrors, Tender};
 use tieline_types::{FsName, MdtIndex, OstIndex, Uid};
 use tieline_wire::Notice;
 use tieline_world::{Listener, World};
@@ -120,7 +122,10 @@ pub async fn start(
     parts.guard.follow(parts.map.cell());
     let connections = Arc::new(Connections::default());
     let own = parts.osts.keys().copied().collect();
-    let chunks = (!parts.osts.is_empty()).then(|| ChunkService::new(parts.osts));
+    let chunks = (!parts.osts.is_empty()).then(|| {
+        // Another number each time.
+        ChunkService::new(parts.osts, parts.world.random())
+    });
     let peers = Arc::new(Peers::new(peers::Parts {
         name: parts.name.clone(),
         fs: parts.fs.clone(),
@@ -144,7 +149,7 @@ pub async fn start(
                 Some(disks) => room::look(disks, &store).await,
                 None => None,
             };
-            let mirrors = Arc::<Mirrors>::default();
+            let (mirrors, exposures) = (Arc::<Mirrors>::default(), Arc::<Exposures>::default());
             let (index, tending) = (settings.mdt, tended::settings(&settings));
             let mdt_parts = tieline_meta::Parts {
                 store: store.clone(),
@@ -152,6 +157,7 @@ pub async fn start(
                 map: parts.map.cell().clone(),
                 recaller: connections.clone(),
                 copies: Arc::new(tended::Copies(mirrors.clone())),
+                exposer: Arc::new(tended::Exposed(exposures.clone())),
                 limits: peers.clone(),
                 log: log.clone(),
             };
@@ -172,6 +178,8 @@ pub async fn start(
                 objects: peers.clone(),
                 mender: peers.clone(),
                 mirrors,
+                exposed: peers.clone(),
+                exposures,
             });
             (Some(mdt), Some(Arc::new(tender)))
         }
@@ -191,6 +199,7 @@ pub async fn start(
         audit: parts.audit.clone(),
         state: identities::State::default(),
     });
+    peers.set_owners(Arc::new(exposed::SiteOwners::new(identities.clone())));
     let audit = parts.audit.clone();
     let node = Arc::new(Node {
         identities: identities.clone(),
@@ -212,7 +221,11 @@ pub async fn start(
         edits: Edits::default(),
     });
     let mut tasks = vec![
-        tokio::spawn(watch_osts(peers.clone(), mdt.clone(), parts.health.clone())),
+        tokio::spawn(watch_osts(
+            peers.clone(),
+            (mdt.clone(), node.chunks.clone()),
+            parts.health.clone(),
+        )),
         tokio::spawn(watch_audit(audit, parts.health.clone())),
         tokio::spawn(identities.follow()),
         tokio::spawn(spread_map(parts.map.clone(), connections, peers.clone())),
@@ -266,7 +279,11 @@ impl Drop for Running {
 }
 
 /// Asks all OSSs how their OSTs are, and tells the MDT and `/health`.
-async fn watch_osts(peers: Arc<Peers>, mdt: Option<Arc<Mdt>>, health: Health) {
+async fn watch_osts(
+    peers: Arc<Peers>,
+    (mdt, chunks): (Option<Arc<Mdt>>, Option<Arc<ChunkService>>),
+    health: Health,
+) {
     loop {
         let mut states = peers.ask_own(mdt.as_ref().map(|mdt| mdt.index())).await;
         for own in &states {
@@ -274,6 +291,9 @@ async fn watch_osts(peers: Arc<Peers>, mdt: Option<Arc<Mdt>>, health: Health) {
                 Some(trouble) => health.degrade(&own.ost.label(), trouble),
                 None => health.recover(&own.ost.label()),
             }
+        }
+        if let Some(chunks) = &chunks {
+            exposed::tell_health(chunks, &health);
         }
         if let Some(mdt) = &mdt {
             states.extend(peers.ask_others().await);

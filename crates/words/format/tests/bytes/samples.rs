@@ -388,7 +388,7 @@ fn federation_map() -> FederationMap {
         mdts: vec![mdt, Mdt { mdt: MdtIndex(1), home: "fnal".parse().unwrap(), addresses: vec![] }],
         junctions: vec![junction],
         osts: vec![ost],
-        pools: vec![Pool { name: "fast".parse().unwrap(), osts: vec![OstIndex(3)] }],
+        pools: vec![Pool { name: "fast".parse().unwrap(), osts: vec![OstIndex(3)], exposure: None }],
         security: None,
         invitations: None,
         repositories: None,

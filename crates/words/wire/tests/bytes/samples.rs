@@ -367,6 +367,7 @@ fn layout_calls(op: Op) -> Vec<Sample> {
         mirror_pools: None,
         osts: None,
         moves: None,
+        asks_open: None,
     };
     let each = meta::LayoutChange {
         mirrors: Some(2),
@@ -454,6 +455,7 @@ pub fn others() -> Vec<Sample> {
         is_shared: None,
         writes: None,
         moves: None,
+        asks_open: None,
     };
     let moved = Recall { files: vec![], moves: Some(true), ..recall.clone() };
     let looked_at = Recall {
@@ -464,6 +466,7 @@ pub fn others() -> Vec<Sample> {
         is_shared: Some(true),
         writes: None,
         moves: None,
+        asks_open: None,
     };
     let unit = ExclusiveUnit {
         attributes: attributes(),
