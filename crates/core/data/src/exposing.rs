@@ -144,7 +144,8 @@ impl ChunkService {
             // It may have waited for its turn.
             service.exposing.check_boot(message.mdt, message.boot)?;
             let steps = message.steps.iter().zip(worn);
-            let done = steps.map(|(step, worn)| service.step(&message.pool, &open.tree, step, worn));
+            let done =
+                steps.map(|(step, worn)| service.step(&message.pool, &open.tree, step, worn));
             let mut outcomes: Vec<StepOutcome> = done.collect();
             sync(&open.tree, &message.steps, &mut outcomes);
             let boot = service.exposing.boot;

@@ -17,7 +17,7 @@ use tieline_types::{Acls, FileId, FileKind, Gid, Mode, PoolName, Uid, Version};
 #[derive(Clone, PartialEq, Debug)]
 pub struct Before {
     /// Of a file: where it is exposed.
-    pool: Option<PoolName>,
+    pools: BTreeSet<PoolName>,
     content: Version,
     /// Of a directory, since it is written with each of its names.
     look: Option<Look>,
@@ -43,11 +43,12 @@ pub struct Exposure {
     pub noted: BTreeSet<PoolName>,
 }
 
-/// The exposed pool of a file.
-pub fn pool_of(map: &FederationMap, inode: &Inode) -> Option<PoolName> {
-    let pool = inode.layout.as_ref()?.pool.as_ref()?;
-    let is_exposed = map.pool(pool).is_some_and(|pool| pool.exposed().is_some());
-    is_exposed.then(|| pool.clone())
+/// The exposed pools that a file is of: each of its mirrors may be in another.
+fn pools_of(map: &FederationMap, inode: &Inode) -> BTreeSet<PoolName> {
+    let Some(layout) = inode.layout.as_ref() else { return BTreeSet::new() };
+    let pools = (0..layout.mirrors.into()).filter_map(|mirror| layout.pool_of_mirror(mirror));
+    let is_exposed = |pool: &&PoolName| map.pool(pool).is_some_and(|pool| pool.exposed().is_some());
+    pools.filter(is_exposed).cloned().collect()
 }
 
 impl Exposure {
@@ -58,12 +59,12 @@ impl Exposure {
         }
         let before = match inode.kind {
             FileKind::Regular => Before {
-                pool: pool_of(map, inode),
+                pools: pools_of(map, inode),
                 content: inode.content.unwrap_or(inode.version),
                 look: None,
             },
             FileKind::Directory => {
-                Before { pool: None, content: Version(0), look: Some(Look::of(inode)) }
+                Before { pools: BTreeSet::new(), content: Version(0), look: Some(Look::of(inode)) }
             }
             _ => return,
         };
@@ -89,15 +90,17 @@ impl Exposure {
             }
             return pools;
         }
-        if let Some(pool) = before.and_then(|before| before.pool.clone()) {
+        if let Some(before) = before {
             let content = after.map(|inode| inode.content.unwrap_or(inode.version));
-            let is_other = content.is_some() && content != before.map(|before| before.content);
-            if is_other {
-                self.replaced.insert((pool.clone(), id));
+            if content.is_some_and(|content| content != before.content) {
+                let replaced = before.pools.iter().map(|pool| (pool.clone(), id));
+                self.replaced.extend(replaced);
             }
-            pools.insert(pool);
+            pools.extend(before.pools.iter().cloned());
         }
-        pools.extend(after.filter(|inode| inode.kind == FileKind::Regular).and_then(|inode| pool_of(map, inode)));
+        if let Some(inode) = after.filter(|inode| inode.kind == FileKind::Regular) {
+            pools.extend(pools_of(map, inode));
+        }
         pools
     }
 }
@@ -105,13 +108,7 @@ impl Exposure {
 impl Look {
     fn of(inode: &Inode) -> Self {
         let Inode { names, mode, uid, gid, acls, .. } = inode;
-        Self {
-            names: names.clone(),
-            mode: *mode,
-            uid: *uid,
-            gid: *gid,
-            acls: acls.clone(),
-        }
+        Self { names: names.clone(), mode: *mode, uid: *uid, gid: *gid, acls: acls.clone() }
     }
 }
 
@@ -128,9 +125,9 @@ impl View<'_> {
 
     /// A file loses a name to another: whoever reads that name is to find the old bytes no more.
     pub(crate) fn replaces(&mut self, id: FileId) {
-        if let Some(pool) = self.exposure.before.get(&id).and_then(|before| before.pool.clone()) {
-            self.exposure.replaced.insert((pool, id));
-        }
+        let before = self.exposure.before.get(&id);
+        let pools = before.map(|before| before.pools.clone()).unwrap_or_default();
+        self.exposure.replaced.extend(pools.into_iter().map(|pool| (pool, id)));
     }
 
     /// Files that must be taken away before this is committed: those of which bytes may lie there.

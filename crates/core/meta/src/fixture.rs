@@ -1,7 +1,6 @@
 //! A whole MDT in memory for tests: two sites with four OSTs, clients that answer recalls as told.
 
-use crate::{
-    Exposer, Asker, CopyMender, Delegation, LimitsKeeper, Mdt, Parts, Recaller, Settings};
+use crate::{Asker, CopyMender, Delegation, Exposer, LimitsKeeper, Mdt, Parts, Recaller, Settings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,10 +11,9 @@ use tieline_format::mdt::NO_SESSION;
 use tieline_kv::{MemoryStore, Store};
 use tieline_types::background::Change;
 use tieline_types::{
-    PoolName,
     Attributes, Caller, ChunkRef, ClientId, Content, ErrorKind, Extent, FileId, FlavorRules, Gid,
-    Grant, GrantedId, LostLock, MdtIndex, Mode, Name, ObjectName, OstIndex, OstPlace, RenameMode,
-    RequestNumber, SessionId, SetTime, Uid, Version,
+    Grant, GrantedId, LostLock, MdtIndex, Mode, Name, ObjectName, OstIndex, OstPlace, PoolName,
+    RenameMode, RequestNumber, SessionId, SetTime, Uid, Version,
 };
 use tieline_wire::data::OstState;
 use tieline_wire::locks::Lock;
@@ -247,7 +245,7 @@ pub fn map_cell() -> MapCell {
     map_cell_of(&map())
 }
 
-fn map_cell_of(map: &FederationMap) -> MapCell {
+pub fn map_cell_of(map: &FederationMap) -> MapCell {
     let signer = MapSigner::new([7; 32]);
     MapCell::new(signer.verifier(), signer.sign(map)).unwrap()
 }
@@ -318,6 +316,17 @@ impl House {
         Self::with_all((store, cell), settings, limits, Arc::new(Alone)).await
     }
 
+    /// One of whose pools some are exposed.
+    pub async fn with_exposer(
+        store: MemoryStore,
+        map: &FederationMap,
+        exposer: Arc<dyn Exposer>,
+    ) -> Self {
+        let settings = Settings { keeps_deleted: false, ..Settings::default() };
+        let parts = (Arc::new(Alone) as Arc<dyn CopyMender>, exposer);
+        Self::with_parts((store, map_cell_of(map)), settings, Arc::new(Alone), parts).await
+    }
+
     /// One whose copies are made again by somebody.
     pub async fn with_copies(
         store: MemoryStore,
@@ -333,6 +342,16 @@ impl House {
         limits: Arc<dyn LimitsKeeper>,
         copies: Arc<dyn CopyMender>,
     ) -> Self {
+        let parts = (copies, Arc::new(Alone) as Arc<dyn Exposer>);
+        Self::with_parts((store, cell), settings, limits, parts).await
+    }
+
+    async fn with_parts(
+        (store, cell): (MemoryStore, MapCell),
+        settings: Settings,
+        limits: Arc<dyn LimitsKeeper>,
+        (copies, exposer): (Arc<dyn CopyMender>, Arc<dyn Exposer>),
+    ) -> Self {
         let (world, _) = World::local(7);
         let clients = Arc::<Clients>::default();
         let parts = Parts {
@@ -341,7 +360,7 @@ impl House {
             map: cell,
             recaller: clients.clone(),
             copies,
-            exposer: Arc::new(Alone),
+            exposer,
             limits,
             log: None,
         };

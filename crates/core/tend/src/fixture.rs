@@ -20,7 +20,6 @@ use tieline_types::{
     Version,
 };
 use tieline_wire::Failure;
-use tieline_wire::meta::ExtentPage;
 use tieline_wire::data::{
     ForeignName, ListObjects, ListObjectsReply, ObjectOwner, ReadObject, ReadObjectReply,
     StatObject, StatObjectReply,
@@ -28,6 +27,7 @@ use tieline_wire::data::{
 use tieline_wire::exposed::{
     ArrangeExposed, ArrangeExposedReply, ListExposed, ListExposedReply, StageFile, StageFileReply,
 };
+use tieline_wire::meta::ExtentPage;
 use tieline_wire::mirrors::{
     FetchChunk, FetchChunkReply, Trouble, VerifyObject, VerifyObjectReply,
 };

@@ -17,8 +17,20 @@ pub const FILE: &str = ".tieline-exposed";
 const LENGTH_MAX: usize = 512;
 /// Nobody exposes files there, whoever may change the map.
 const SYSTEM: [&str; 14] = [
-    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/root", "/run", "/sbin",
-    "/sys", "/usr", "/var/spool",
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/proc",
+    "/root",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/usr",
+    "/var/spool",
 ];
 
 /// Opens a directory that is exposed for `owner`, or to be.

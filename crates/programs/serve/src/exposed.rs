@@ -96,10 +96,7 @@ pub fn tell_health(chunks: &ChunkService, health: &Health) {
 
 /// Only MDSs ask, each for its own.
 pub fn is_exposing(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::StageFile(_) | Request::ArrangeExposed(_) | Request::ListExposed(_)
-    )
+    matches!(request, Request::StageFile(_) | Request::ArrangeExposed(_) | Request::ListExposed(_))
 }
 
 pub fn refused() -> Failure {

@@ -8,9 +8,7 @@ use tieline_kv::Snapshot;
 use tieline_meta::{CopyMender, Exposer, Mdt};
 use tieline_tend::{Exposures, Mirrors, Tended};
 use tieline_types::background::Change;
-use tieline_types::{
-    FileId, Grant, GrantedId, Layout, OstIndex, OstPlace, PoolName, SessionId,
-};
+use tieline_types::{FileId, Grant, GrantedId, Layout, OstIndex, OstPlace, PoolName, SessionId};
 use tieline_wire::Failure;
 use tieline_wire::meta::ExtentPage;
 use tieline_wire::mirrors::Trouble;

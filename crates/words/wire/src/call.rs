@@ -6,8 +6,8 @@
 //! are never reused.
 
 use crate::{
-    BodyError, capability, chores, data, exposed, federation, identity, ledger, locks, meta, mirrors,
-    quotas, ranges, trees,
+    BodyError, capability, chores, data, exposed, federation, identity, ledger, locks, meta,
+    mirrors, quotas, ranges, trees,
 };
 use minicbor::{Decode, Decoder, Encode};
 use tieline_types::{Caller, FileId, RequestNumber};

@@ -35,11 +35,7 @@ pub async fn worn(step: &Step, owners: &dyn Owners) -> Option<Worn> {
     Some(narrowed(dress, local, owners.may_give()))
 }
 
-fn narrowed(
-    dress: &Dress,
-    (uid, gid): (Option<u32>, Option<u32>),
-    may_give: bool,
-) -> Worn {
+fn narrowed(dress: &Dress, (uid, gid): (Option<u32>, Option<u32>), may_give: bool) -> Worn {
     let mode = dress.mode.bits() & KEPT;
     let others = mode & 0o5;
     let mut own = mode & 0o500;

@@ -156,10 +156,11 @@ impl ChunkService {
             }
         };
         let end = chunk.skip.saturating_add(extent.length);
-        let part = (end <= whole.len() as u64)
-            .then(|| whole.slice(chunk.skip as usize..end as usize));
+        let part =
+            (end <= whole.len() as u64).then(|| whole.slice(chunk.skip as usize..end as usize));
         let short = || {
-            let detail = format!("chunk {} is shorter than file {} says", chunk.chunk, message.file);
+            let detail =
+                format!("chunk {} is shorter than file {} says", chunk.chunk, message.file);
             Failure::new(ErrorKind::Corrupt, detail)
         };
         let part = part.ok_or_else(short)?;
@@ -184,12 +185,8 @@ async fn fetch(
         let detail = format!("chunk {id} of {} bytes, over {limit}", chunk.length);
         return Err(Failure::new(ErrorKind::InvalidArgument, detail));
     }
-    let owner = ObjectOwner {
-        file: message.file,
-        offset: 0,
-        version: Version(0),
-        path: Vec::new(),
-    };
+    let owner =
+        ObjectOwner { file: message.file, offset: 0, version: Version(0), path: Vec::new() };
     let fetching = FetchChunk {
         ost: message.ost,
         chunk: id,
@@ -230,10 +227,8 @@ async fn write(
 ) -> Result<(), Failure> {
     let Some((bytes, offset)) = bytes else { return Ok(()) };
     let (draft, pool) = (draft.clone(), pool.clone());
-    blocking(move || {
-        draft.staged.write_at(&bytes, offset).map_err(|error| fault(&pool, &error))
-    })
-    .await
+    blocking(move || draft.staged.write_at(&bytes, offset).map_err(|error| fault(&pool, &error)))
+        .await
 }
 
 fn fault(pool: &PoolName, error: &std::io::Error) -> Failure {

@@ -46,7 +46,8 @@ impl Mdt {
             let scene = self.scene_of(NO_SESSION, Grant(0), &caller, &map.map, &nobody);
             let mut view = View::reading(scene, self.parts.store.begin().await?);
             let Some(inode) = view.find_inode(file).await? else { return Ok(None) };
-            let page = chunks::page(&mut view, file, &inode, offset, limit.min(EXTENTS_MAX)).await?;
+            let page =
+                chunks::page(&mut view, file, &inode, offset, limit.min(EXTENTS_MAX)).await?;
             Ok(Some((inode, page)))
         };
         found.await.map_err(|error| self.noted(error))

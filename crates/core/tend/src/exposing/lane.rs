@@ -6,13 +6,13 @@
 //! Invariant: what fails is said, and tried again after a pause; a change that waits is answered
 //! within its patience whatever else goes on.
 
-use super::plan::{Halt, Plan, Turn};
+use super::plan::{Halt, Plan, Turn, is_of};
 use super::staging::{Candidate, Staged};
 use super::sweep::Sweep;
 use super::{Sink, Told, Wish};
 use crate::Parts;
 use crate::error::{Error, Result, decode};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_format::Record;
@@ -59,7 +59,9 @@ pub struct Lane {
     /// Steps of before may not have ended.
     is_unsettled: bool,
     pub staging: JoinSet<Staged>,
+    /// Files that are put together, and those that are to be next.
     pub busy: BTreeSet<FileId>,
+    pub queue: VecDeque<(FileId, Version)>,
     pub ready: BTreeMap<FileId, Version>,
     pub rests: BTreeMap<FileId, Instant>,
     pub sweeping: Option<Sweep>,
@@ -88,6 +90,7 @@ impl Lane {
             is_unsettled: true,
             staging: JoinSet::new(),
             busy: BTreeSet::new(),
+            queue: VecDeque::new(),
             ready: BTreeMap::new(),
             rests: BTreeMap::new(),
             sweeping: None,
@@ -135,8 +138,12 @@ impl Lane {
         match done {
             Ok(staged) => self.staged(staged),
             // Which it was is not known: all may be begun again.
-            Err(_) => self.busy.clear(),
+            Err(_) => {
+                self.busy.clear();
+                self.queue.clear();
+            }
         }
+        self.fill();
     }
 
     async fn turn(&mut self) -> Result<Next> {
@@ -323,11 +330,8 @@ impl Lane {
             return Ok(Next::Now);
         }
         let pool = &self.pool;
-        let mut prefixes = vec![
-            key::exposed_all(pool),
-            key::exposed_entries(pool),
-            key::expose_steps(pool),
-        ];
+        let mut prefixes =
+            vec![key::exposed_all(pool), key::exposed_entries(pool), key::expose_steps(pool)];
         if is_over {
             prefixes.extend([key::expose_notes(pool), key::exposed_pool(pool)]);
             self.forget(&prefixes).await?;
@@ -367,8 +371,7 @@ impl Lane {
         for (key, value) in &found {
             let Some(file) = key::file_id(key) else { continue };
             let inode: Inode = decode(value, || file.to_string())?;
-            let pool = inode.layout.as_ref().and_then(|layout| layout.pool.as_ref());
-            if inode.kind == FileKind::Regular && pool == Some(&self.pool) {
+            if inode.kind == FileKind::Regular && is_of(&inode, &self.pool) {
                 transaction.put(key::expose_note(&self.pool, file), note.clone());
             }
             last = file;
@@ -405,7 +408,7 @@ impl Lane {
                 continue;
             }
             match plan.follow(file, (key.clone(), value.clone())).await {
-                Ok(Turn::Followed) => {}
+                Ok(Turn::Followed | Turn::Later) => {}
                 Ok(Turn::Again) => is_full = true,
                 Ok(Turn::Stage(content)) => {
                     let note: ExposeNote = decode(value, || file.to_string())?;
@@ -438,9 +441,10 @@ impl Lane {
             .iter()
             .filter_map(|one| Some((key::exposed_file(&one.key)?, one.groups.clone())))
             .collect();
-        let did = !plan.followed.is_empty() || !plan.groups.is_empty();
-        if did {
+        if !plan.followed.is_empty() || !plan.groups.is_empty() {
             let outcome = self.settled(plan).await?;
+            // What was done may let others have their turn.
+            is_full |= outcome.done.contains(&true);
             self.take_note(&followed, outcome);
         } else {
             drop(plan);
@@ -499,7 +503,10 @@ impl Lane {
         self.waiting = notes as u64 + if is_first { 0 } else { self.waiting };
         if is_last {
             let (mdt, pool) = (self.parts.index.label(), self.pool.as_str());
-            METRICS.exposed_waiting.with_label_values(&[mdt.as_str(), pool]).set(self.waiting as i64);
+            METRICS
+                .exposed_waiting
+                .with_label_values(&[mdt.as_str(), pool])
+                .set(self.waiting as i64);
             let waiting = self.waiting;
             self.told().waiting = waiting;
         }

@@ -3,6 +3,7 @@
 use super::plan::{Halt, Plan, Planned};
 use crate::error::{Error, decode};
 use tieline_format::mdt::{Exposed, ExposedEntry, Inode, NameOf, key};
+use tieline_kv::Range;
 use tieline_types::{FileId, FileKind, Name, Version};
 use tieline_wire::exposed::{Dress, Path, Step};
 
@@ -190,6 +191,13 @@ impl Plan<'_> {
         let key = key::exposed_entry(self.pool, name.parent, &name.name);
         let entry: Option<ExposedEntry> = self.read(key).await?;
         Ok(entry.map(|entry| entry.id))
+    }
+
+    /// Does anything lie in a directory there?
+    pub async fn has_entries(&mut self, directory: FileId) -> Result<bool, Halt> {
+        let prefix = key::exposed_entries_of(self.pool, directory);
+        let range = Range::new(prefix.clone(), key::after(&prefix));
+        Ok(!self.transaction.scan(range, 1).await.map_err(Error::from)?.is_empty())
     }
 
     pub async fn inode(&mut self, id: FileId) -> Result<Option<Inode>, Halt> {

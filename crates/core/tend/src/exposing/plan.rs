@@ -63,6 +63,8 @@ pub enum Turn {
     Stage(Version),
     /// Another turn is needed.
     Again,
+    /// Others come first: what is in the directory.
+    Later,
 }
 
 pub struct Plan<'a> {
@@ -144,6 +146,9 @@ impl<'a> Plan<'a> {
             return Ok(Turn::Followed);
         }
         let Some(name) = old.names.first() else { return Ok(Turn::Followed) };
+        if self.has_entries(id).await? {
+            return Ok(Turn::Later);
+        }
         let path = self.path(name).await?;
         let done = vec![self.deletes(id), self.deletes_entry(name)];
         let steps = vec![Step::RemoveDirectory { path }];
@@ -176,11 +181,10 @@ impl<'a> Plan<'a> {
 
     /// Is it to lie there?
     pub fn is_wanted(&self, inode: &Inode) -> bool {
-        let pool = inode.layout.as_ref().and_then(|layout| layout.pool.as_ref());
         let is_exposed = self.map.pool(self.pool).is_some_and(|pool| pool.exposed().is_some());
         inode.kind == FileKind::Regular
             && !inode.names.is_empty()
-            && pool == Some(self.pool)
+            && is_of(inode, self.pool)
             && is_exposed
     }
 
@@ -211,8 +215,10 @@ impl<'a> Plan<'a> {
     /// Names, owner and mode follow; the bytes are the same.
     async fn rename(&mut self, id: FileId, inode: &Inode, old: &Exposed) -> Result<Turn, Halt> {
         let dress = dress(inode);
-        let gone: Vec<&NameOf> = old.names.iter().filter(|name| !inode.names.contains(name)).collect();
-        let new: Vec<&NameOf> = inode.names.iter().filter(|name| !old.names.contains(name)).collect();
+        let gone: Vec<&NameOf> =
+            old.names.iter().filter(|name| !inode.names.contains(name)).collect();
+        let new: Vec<&NameOf> =
+            inode.names.iter().filter(|name| !old.names.contains(name)).collect();
         let kept = old.names.iter().find(|name| inode.names.contains(name));
         for name in &new {
             self.settle_directory(name.parent).await?;
@@ -222,9 +228,9 @@ impl<'a> Plan<'a> {
         if let Some(name) = kept {
             from = Some(self.path(name).await?);
         }
-        let (mut gone, mut new) = (gone.into_iter(), new.into_iter());
+        let mut gone = gone.into_iter();
         let (mut took, mut gave) = (vec![], vec![]);
-        while let Some(name) = new.next() {
+        for name in new {
             let path = self.path(name).await?;
             match gone.next() {
                 Some(other) => {
@@ -353,6 +359,12 @@ impl<'a> Plan<'a> {
         let key = key::exposed_entry(self.pool, name.parent, &name.name);
         LaterWrite { key, value: None }
     }
+}
+
+/// Is a file, or one of its mirrors, of a pool?
+pub fn is_of(inode: &Inode, pool: &PoolName) -> bool {
+    let Some(layout) = inode.layout.as_ref() else { return false };
+    (0..layout.mirrors.into()).any(|mirror| layout.pool_of_mirror(mirror) == Some(pool))
 }
 
 /// Which bytes a file has.

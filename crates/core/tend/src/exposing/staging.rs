@@ -15,9 +15,9 @@ use tieline_wire::exposed::StageFile;
 use tokio::time::Instant;
 
 /// Files that are put together at once.
-const AT_ONCE: usize = 4;
-/// Files that are, or wait for their names.
-const BEGUN_MAX: usize = 64;
+const AT_ONCE: usize = 16;
+/// Files that are, or are next, or wait for their names: fewer than an OSS keeps for all.
+const BEGUN_MAX: usize = 192;
 /// Who has a file open is asked about so many at once.
 const ASKED_MAX: usize = 256;
 /// A file that is open to be written is looked at again after so long.
@@ -46,33 +46,39 @@ impl Lane {
     /// Begins with as many as can be had at once, of those that nobody writes.
     pub async fn begin_staging(&mut self, mut candidates: Vec<Candidate>) -> Result<()> {
         candidates.retain(|one| !self.busy.contains(&one.file));
-        if self.busy.len() >= AT_ONCE || self.busy.len() + self.ready.len() >= BEGUN_MAX {
-            return Ok(());
-        }
-        candidates.truncate(ASKED_MAX);
+        let room = BEGUN_MAX.saturating_sub(self.busy.len() + self.ready.len());
+        candidates.truncate(room.min(ASKED_MAX));
         if candidates.is_empty() {
             return Ok(());
         }
-        let asked: BTreeMap<_, _> = candidates
-            .iter()
-            .map(|one| (one.file, (one.session, one.parents.clone())))
-            .collect();
+        let asked: BTreeMap<_, _> =
+            candidates.iter().map(|one| (one.file, (one.session, one.parents.clone()))).collect();
         let written = self.parts.mdt.still_written(&asked).await?;
         let now = Instant::now();
-        let exposure = self.exposure()?;
         for Candidate { file, content, .. } in candidates {
             if written.contains(&file) {
                 self.rests.insert(file, now + OPEN_REST);
-            } else if self.busy.len() < AT_ONCE {
+            } else {
                 self.busy.insert(file);
-                let (parts, pool) = (self.parts.clone(), self.pool.clone());
-                let exposure = exposure.clone();
-                self.staging.spawn(async move {
-                    (file, content, stage(&parts, &pool, &exposure, (file, content)).await)
-                });
+                self.queue.push_back((file, content));
             }
         }
+        self.fill();
         Ok(())
+    }
+
+    /// Begins with those that are next, as far as there is room.
+    pub fn fill(&mut self) {
+        let Ok(exposure) = self.exposure() else { return };
+        while self.staging.len() < AT_ONCE
+            && let Some((file, content)) = self.queue.pop_front()
+        {
+            let (parts, pool) = (self.parts.clone(), self.pool.clone());
+            let exposure = exposure.clone();
+            self.staging.spawn(async move {
+                (file, content, stage(&parts, &pool, &exposure, (file, content)).await)
+            });
+        }
     }
 
     /// A file was put together, or not.
@@ -111,17 +117,8 @@ async fn stage(
         let places: Vec<OstPlace> = places(&extents);
         let capability = parts.mdt.copy_capability(exposure.ost, file, &places);
         let (ost, pool) = (exposure.ost, pool.clone());
-        let message = StageFile {
-            ost,
-            pool,
-            file,
-            content,
-            size,
-            extents,
-            is_first,
-            is_last,
-            capability,
-        };
+        let message =
+            StageFile { ost, pool, file, content, size, extents, is_first, is_last, capability };
         let patience = PATIENCE + Duration::from_secs(bytes / BYTES_PER_SECOND);
         parts.exposed.stage(message, patience).await?;
         if is_last {

@@ -367,6 +367,11 @@ pub fn exposed_entry(pool: &PoolName, directory: FileId, name: &Name) -> Key {
     of_pool(EXPOSED_ENTRY, pool).u64(directory.0).raw(name.as_bytes()).0
 }
 
+/// Precedes all names in a directory there.
+pub fn exposed_entries_of(pool: &PoolName, directory: FileId) -> Key {
+    of_pool(EXPOSED_ENTRY, pool).u64(directory.0).0
+}
+
 /// Precedes all names there.
 pub fn exposed_entries(pool: &PoolName) -> Key {
     of_pool(EXPOSED_ENTRY, pool).0
