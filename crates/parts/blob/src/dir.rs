@@ -23,9 +23,9 @@ mod prepare;
 mod sync;
 mod tree;
 
-pub use marker::Identity;
 pub(crate) use object::{Object, OpenError};
 
+use crate::Identity;
 use crate::range::BlockRange;
 use crate::{Abilities, ChunkStore, Error, Listed, Slice, Space};
 use bytes::Bytes;

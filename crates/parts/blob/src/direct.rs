@@ -6,7 +6,8 @@
 //!
 //! Invariant: bytes are handed on only if they match the object's own checks.
 
-use crate::dir::{Identity, OpenError, open_read_only};
+use crate::Identity;
+use crate::dir::{OpenError, open_read_only};
 use crate::range::BlockRange;
 use crate::{DirChunks, Error};
 use bytes::{Bytes, BytesMut};

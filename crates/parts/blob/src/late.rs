@@ -1,5 +1,5 @@
-//! A store whose directory was not there when its server started: its file system is not mounted
-//! yet, or its disk does not answer.
+//! A store that was not there when its server started: its file system is not mounted yet, its disk
+//! does not answer, or what keeps its bucket is away.
 //!
 //! Whoever wants something of it gets the reason, and has it looked for again, at most once in
 //! [`LOOK_EVERY`] and one at a time: an OSS that is asked how its OSTs are thereby finds it. Once
@@ -7,8 +7,9 @@
 //!
 //! Invariants: nothing is made where it should be; a look that hangs holds up nobody else.
 
-use crate::{Abilities, ChunkStore, DirChunks, Error, Listed, Slice, Space};
+use crate::{Abilities, ChunkStore, Error, Listed, Slice, Space};
 use bytes::Bytes;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tieline_format::object::ObjectTrailer;
@@ -17,7 +18,8 @@ use tokio::time::Instant;
 
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-type Open = Box<dyn Fn() -> Result<DirChunks, Error> + Send + Sync>;
+type Opening = Pin<Box<dyn Future<Output = Result<Arc<dyn ChunkStore>, Error>> + Send>>;
+type Open = Box<dyn Fn() -> Opening + Send + Sync>;
 
 /// A store that may come later.
 pub struct LateChunks {
@@ -27,7 +29,7 @@ pub struct LateChunks {
 struct Inner {
     store: String,
     open: Open,
-    found: OnceLock<DirChunks>,
+    found: OnceLock<Arc<dyn ChunkStore>>,
     /// Held by who looks.
     looking: tokio::sync::Mutex<()>,
     last: Mutex<Last>,
@@ -40,15 +42,15 @@ struct Last {
 }
 
 impl LateChunks {
-    /// `why` it could not be opened just now; `open` tries again, and blocks.
-    pub fn new(
-        why: &Error,
-        open: impl Fn() -> Result<DirChunks, Error> + Send + Sync + 'static,
-    ) -> Self {
+    /// `why` it could not be opened just now; `open` tries again.
+    pub fn new<F>(why: &Error, open: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Arc<dyn ChunkStore>, Error>> + Send + 'static,
+    {
         let last = Mutex::new(Last { at: Instant::now(), why: reason(why) });
         let inner = Inner {
             store: why.store().to_owned(),
-            open: Box::new(open),
+            open: Box::new(move || Box::pin(open())),
             found: OnceLock::new(),
             looking: tokio::sync::Mutex::default(),
             last,
@@ -57,18 +59,19 @@ impl LateChunks {
     }
 
     /// The store, if it is there by now.
-    async fn found(&self) -> Result<&DirChunks, Error> {
+    async fn found(&self) -> Result<&dyn ChunkStore, Error> {
         if let Some(found) = self.inner.found.get() {
-            return Ok(found);
+            return Ok(&**found);
         }
         if self.inner.is_due()
             && let Ok(_one) = self.inner.looking.try_lock()
         {
             let inner = self.inner.clone();
             // If it ends in another way than by an answer, the next look is as good.
-            let _ = tokio::task::spawn_blocking(move || inner.look()).await;
+            let _ = tokio::spawn(async move { inner.look().await }).await;
         }
-        self.inner.found.get().ok_or_else(|| Error::Missing {
+        let found = self.inner.found.get().map(|found| &**found);
+        found.ok_or_else(|| Error::Missing {
             store: self.inner.store.clone(),
             reason: self.inner.last().why.clone(),
         })
@@ -80,11 +83,11 @@ impl Inner {
         self.last().at.elapsed() >= LOOK_EVERY
     }
 
-    fn look(&self) {
+    async fn look(&self) {
         self.last().at = Instant::now();
-        match (self.open)() {
+        match (self.open)().await {
             Ok(found) => {
-                tracing::info!(store = self.store, "the object directory is there now");
+                tracing::info!(store = self.store, "the store is there now");
                 let _ = self.found.set(found);
             }
             Err(error) => self.last().why = reason(&error),
@@ -111,7 +114,7 @@ fn reason(error: &Error) -> String {
 impl ChunkStore for LateChunks {
     fn abilities(&self) -> Abilities {
         let none = Abilities { range: true, append: false, rename: false, sendfile: false };
-        self.inner.found.get().map_or(none, ChunkStore::abilities)
+        self.inner.found.get().map_or(none, |found| found.abilities())
     }
 
     fn describe(&self) -> String {
@@ -160,7 +163,7 @@ impl ChunkStore for LateChunks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Identity;
+    use crate::{DirChunks, Identity};
     use tieline_types::OstIndex;
     use tieline_world::World;
 
@@ -174,9 +177,12 @@ mod tests {
         std::fs::rename(&home, &away).unwrap();
         let open = {
             let home = home.clone();
-            move || DirChunks::open(&home, &identity)
+            move || {
+                let opened = DirChunks::open(&home, &identity);
+                async { Ok(Arc::new(opened?) as Arc<dyn ChunkStore>) }
+            }
         };
-        let why = open().map(drop).unwrap_err();
+        let why = open().await.map(drop).unwrap_err();
         assert!(matches!(why, Error::Missing { .. }), "{why}");
         let late = LateChunks::new(&why, open);
         let refused = late.space().await.unwrap_err();

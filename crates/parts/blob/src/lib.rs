@@ -6,10 +6,11 @@
 //!
 //! * [`DirChunks`]: a directory on any file system.
 //! * [`DirectReader`]: such a directory, read by who has it mounted too.
-//! * [`LateChunks`]: such a directory that is not there yet.
+//! * [`LateChunks`]: a store that is not there yet.
 //! * [`MemoryChunks`]: for tests and simulated worlds.
 //! * [`FaultyChunks`]: any other, failing as told.
 //! * [`AdoptedTree`]: files that were there before us, read where they are.
+//! * [`owner`]: whose objects a store holds, as its marker says.
 //! * [`conformance`]: what every backend must do, as one suite.
 //!
 //! To add a backend: implement [`ChunkStore`], run the conformance suite on it, and give it a name
@@ -26,17 +27,20 @@ mod direct;
 mod faulty;
 mod late;
 mod memory;
+pub mod owner;
 mod range;
 
 pub use adopted::{
     AdoptedError, AdoptedFile, AdoptedFound, AdoptedPage, AdoptedTree, file_path, nanoseconds,
     object_path,
 };
-pub use dir::{DirChunks, Identity};
+pub use dir::DirChunks;
 pub use direct::DirectReader;
 pub use faulty::{Faults, FaultyChunks};
 pub use late::LateChunks;
 pub use memory::MemoryChunks;
+pub use owner::Identity;
+pub use range::BlockRange;
 
 use bytes::Bytes;
 use std::io;

@@ -11,7 +11,7 @@ const LENGTH_MAX: u64 = (u32::MAX as u64 / BLOCK_BYTES - 1) * BLOCK_BYTES;
 
 /// Whole blocks of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct BlockRange {
+pub struct BlockRange {
     pub offset: u64,
     pub length: u32,
 }

@@ -218,15 +218,13 @@ impl Plan {
     fn oss(&self, place: usize, site: &SitePlan) -> ServerPlan {
         let mut settings = self.settings(&site.site, "oss", &site.oss);
         settings.ost = osts_of(place)
-            .map(|index| OstSettings {
-                index,
-                path: self.site_dir(&site.site).join(format!("ost{index:04x}")),
-                reserve: "64 MiB".to_owned(),
-                limit: None,
-                read_only: false,
-                realms: None,
-                mdts: None,
-                adopt: self.adopt.clone().filter(|_| index == 0),
+            .map(|index| {
+                let path = self.site_dir(&site.site).join(format!("ost{index:04x}"));
+                OstSettings {
+                    reserve: "64 MiB".to_owned(),
+                    adopt: self.adopt.clone().filter(|_| index == 0),
+                    ..OstSettings::of(index, path)
+                }
             })
             .collect();
         ServerPlan {

@@ -32,6 +32,7 @@ mod exposed;
 mod identities;
 pub mod maps;
 mod node;
+mod osts;
 mod peers;
 pub mod room;
 pub mod run;

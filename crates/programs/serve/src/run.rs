@@ -9,10 +9,9 @@
 use crate::audit::Audit;
 use crate::maps::MapKeeper;
 use crate::room::{Disks, free_bytes};
-use crate::settings::{Engine, Found, MdtPlan, OstPlan, Plan, Settings, SettingsError};
+use crate::settings::{Engine, Found, MdtPlan, Plan, Settings, SettingsError};
 use crate::{MdtParts, Parts, Running};
 use anyhow::{Context, bail};
-use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -22,8 +21,6 @@ use tieline_admin::Subject;
 use tieline_auth::{MapCell, Rule, Serves};
 use tieline_base::contact::Contact;
 use tieline_base::dialing::dialer;
-use tieline_blob::{AdoptedTree, ChunkStore, DirChunks, LateChunks};
-use tieline_data::TargetParts;
 use tieline_format::Record;
 use tieline_format::map::SignedMap;
 use tieline_kv::{
@@ -36,7 +33,7 @@ use tieline_machine::private::write_whole;
 use tieline_meta::check_store;
 use tieline_net::Dialer;
 use tieline_telemetry::health::Health;
-use tieline_types::{ByteSize, FsName, MdtIndex, OstIndex, Time, Uid};
+use tieline_types::{ByteSize, FsName, MdtIndex, Time, Uid};
 use tieline_world::World;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -135,7 +132,7 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
     let mut found = Found::default();
     plan.look_at_map(&cell.current().map, &mut found);
     found.check()?;
-    let osts = open_osts(&plan.state, &plan.fs, plan.osts, &world)?;
+    let osts = crate::osts::open(&plan.state, &plan.fs, plan.osts, &world).await?;
     let lasting = plan.mdt.as_ref().filter(|mdt| !matches!(mdt.engine, Engine::Memory));
     let mark = lasting.map(|mdt| mdt_mark(&plan.state, mdt.index));
     let engine = plan.mdt.as_ref().map_or(Engine::Memory, |mdt| mdt.engine.clone());
@@ -476,45 +473,4 @@ fn owner(state: &Path, world: &World) -> anyhow::Result<String> {
     write_whole(&path, owner.as_bytes())
         .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(owner)
-}
-
-fn open_osts(
-    state: &Path,
-    fs: &FsName,
-    plans: Vec<OstPlan>,
-    world: &World,
-) -> anyhow::Result<BTreeMap<OstIndex, TargetParts>> {
-    let mut osts = BTreeMap::new();
-    for plan in plans {
-        let identity = tieline_blob::Identity { fs: fs.clone(), ost: plan.index };
-        let made = state.join(format!("{}.made", plan.index.label().to_lowercase()));
-        if !made.exists() {
-            DirChunks::format(&plan.path, &identity, &*world.dice)?;
-            write_whole(&made, plan.path.as_os_str().as_encoded_bytes())
-                .with_context(|| format!("cannot write {}", made.display()))?;
-        }
-        let store = open_ost(&plan.path, identity)?;
-        let adopted = plan.adopt.map(|root| Arc::new(AdoptedTree::new(root)));
-        if let Some(root) = adopted.as_ref().map(|tree| tree.root()).filter(|root| !root.is_dir()) {
-            let ost = plan.index.label();
-            let root = root.display();
-            tracing::warn!(ost, %root, "the adopted tree is not there: is it mounted?");
-        }
-        osts.insert(plan.index, TargetParts { store, limits: plan.limits, adopted });
-    }
-    Ok(osts)
-}
-
-/// An OST's objects: also if they are not there now, since others should not suffer for that.
-fn open_ost(path: &Path, identity: tieline_blob::Identity) -> anyhow::Result<Arc<dyn ChunkStore>> {
-    match DirChunks::open(path, &identity) {
-        Ok(store) => Ok(Arc::new(store)),
-        Err(why @ (tieline_blob::Error::Missing { .. } | tieline_blob::Error::Failed { .. })) => {
-            let (ost, reason) = (identity.ost.label(), tieline_base::report::chain(&why));
-            tracing::error!(ost, %reason, "not served until it is there; the rest is served");
-            let path = path.to_owned();
-            Ok(Arc::new(LateChunks::new(&why, move || DirChunks::open(&path, &identity))))
-        }
-        Err(error) => Err(error.into()),
-    }
 }

@@ -131,8 +131,31 @@ pub struct MdtSettings {
 pub struct OstSettings {
     /// Its index in the federation map.
     pub index: u16,
-    /// The directory that holds the objects.
+    /// The directory that holds the objects, unless `store` says otherwise.
+    #[serde(default, skip_serializing_if = "is_no_path")]
     pub path: PathBuf,
+    /// `directory`, or `s3`: objects are in a bucket, and `path` is left out.
+    #[serde(default = "store_default", skip_serializing_if = "is_store_default")]
+    pub store: String,
+    /// `s3`: the bucket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<String>,
+    /// `s3`: below which key, by default `FS/ostNNNN`. It is this OST's alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// `s3`: `https://HOST[:PORT]` of the store, by default that of AWS for the region.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// `s3`: by default `us-east-1`, which most stores that are not AWS take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// `s3`: file with the access key, or `credential:NAME` of the unit (LoadCredential). Without,
+    /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<String>,
+    /// `s3`: file with certificates that are believed in place of the system's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorities: Option<PathBuf>,
     /// Space of the underlying file system that is never filled, such as `100 GiB`.
     #[serde(default = "reserve_default")]
     pub reserve: String,
@@ -152,6 +175,41 @@ pub struct OstSettings {
     /// is ever written there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopt: Option<PathBuf>,
+}
+
+impl OstSettings {
+    /// An OST in a directory, with what holds unless it is said otherwise.
+    pub fn of(index: u16, path: PathBuf) -> Self {
+        Self {
+            index,
+            path,
+            store: store_default(),
+            bucket: None,
+            prefix: None,
+            endpoint: None,
+            region: None,
+            credentials: None,
+            authorities: None,
+            reserve: reserve_default(),
+            limit: None,
+            read_only: false,
+            realms: None,
+            mdts: None,
+            adopt: None,
+        }
+    }
+}
+
+fn store_default() -> String {
+    "directory".to_owned()
+}
+
+fn is_store_default(store: &str) -> bool {
+    store == store_default()
+}
+
+fn is_no_path(path: &Path) -> bool {
+    path.as_os_str().is_empty()
 }
 
 fn listen_default() -> String {
@@ -281,9 +339,25 @@ pub enum Engine {
 
 pub struct OstPlan {
     pub index: OstIndex,
-    pub path: PathBuf,
+    pub objects: Objects,
     pub limits: Limits,
     pub adopt: Option<PathBuf>,
+}
+
+/// Where an OST's objects are.
+pub enum Objects {
+    Directory(PathBuf),
+    Bucket(Box<tieline_s3::Settings>),
+}
+
+impl OstPlan {
+    /// `None`: its objects are in no directory.
+    pub fn directory(&self) -> Option<&Path> {
+        match &self.objects {
+            Objects::Directory(path) => Some(path),
+            Objects::Bucket(_) => None,
+        }
+    }
 }
 
 /// Everything that is wrong with a settings file.
@@ -391,7 +465,7 @@ impl Settings {
             "neither [mdt] nor [[ost]] is there: a server needs at least one".into()
         });
         let mdt = self.mdt.as_ref().map(|mdt| mdt.validate(&self.state, &self.fs, &mut check));
-        let osts = osts_validate(&self.ost, &mut check);
+        let osts = osts_validate(&self.ost, &self.fs, &mut check);
         let user = self.user.as_deref();
         let kerberos = self.kerberos.as_ref().map(|kerberos| kerberos.validate(user));
         let kerberos = kerberos.unwrap_or_else(|| Ok(KerberosPlan::default()));
@@ -528,20 +602,14 @@ impl MdtSettings {
     }
 }
 
-fn osts_validate(osts: &[OstSettings], check: &mut Check) -> Vec<OstPlan> {
+fn osts_validate(osts: &[OstSettings], fs: &str, check: &mut Check) -> Vec<OstPlan> {
     let mut indices = BTreeSet::new();
-    let mut paths = BTreeSet::new();
+    let mut places = BTreeSet::new();
     let mut plans = Vec::new();
     for (place, ost) in osts.iter().enumerate() {
         let key = |field: &str| format!("ost[{place}].{field}");
         check.holds(indices.insert(ost.index), &key("index"), || {
             format!("{} is there twice: give each OST its own index", ost.index)
-        });
-        check.holds(ost.path.is_absolute(), &key("path"), || {
-            format!("`{}` is not an absolute path", ost.path.display())
-        });
-        check.holds(paths.insert(&ost.path), &key("path"), || {
-            format!("`{}` is there twice: give each OST its own directory", ost.path.display())
         });
         if let Some(adopt) = &ost.adopt {
             check.holds(adopt.is_absolute(), &key("adopt"), || {
@@ -561,21 +629,53 @@ fn osts_validate(osts: &[OstSettings], check: &mut Check) -> Vec<OstPlan> {
                 format!("`{realm}` is no realm: write such as \"EXTENCI.ORG\"")
             });
         }
+        let is_bucket = ost.store == "s3";
+        let objects = match ost.store.as_str() {
+            "s3" => {
+                let given = limit.map(|size| size.0);
+                Objects::Bucket(Box::new(s3::validate(ost, fs, given, &key, check)))
+            }
+            "directory" => {
+                s3::check_unused(ost, &key, check);
+                directory_validate(&ost.path, &key("path"), check)
+            }
+            other => {
+                let known = "neither \"directory\" nor \"s3\"";
+                check.complain(&key("store"), format!("`{other}` is {known}"));
+                Objects::Directory(ost.path.clone())
+            }
+        };
+        let (place, shown) = match &objects {
+            Objects::Directory(path) => ("path", path.display().to_string()),
+            Objects::Bucket(bucket) => ("prefix", bucket.describe()),
+        };
+        check.holds(places.insert(shown.clone()), &key(place), || {
+            format!("`{shown}` is there twice: give each OST its own")
+        });
         let limits = Limits {
-            reserve: reserve.map_or(0, |size: ByteSize| size.0),
+            // What a bucket is given, it counts itself; it has no disk to keep room on.
+            reserve: reserve.filter(|_| !is_bucket).map_or(0, |size: ByteSize| size.0),
             is_read_only: ost.read_only,
-            bytes_max: limit.map(|size| size.0),
+            bytes_max: limit.filter(|_| !is_bucket).map(|size| size.0),
             realms: ost.realms.as_ref().map(|realms| realms.iter().cloned().collect()),
             mdts: ost.mdts.as_ref().map(|mdts| mdts.iter().copied().map(MdtIndex).collect()),
         };
         plans.push(OstPlan {
             index: OstIndex(ost.index),
-            path: ost.path.clone(),
+            objects,
             limits,
             adopt: ost.adopt.clone(),
         });
     }
     plans
+}
+
+fn directory_validate(path: &Path, key: &str, check: &mut Check) -> Objects {
+    check.holds(path.is_absolute(), key, || match path.as_os_str().is_empty() {
+        true => "is missing: add it".to_owned(),
+        false => format!("`{}` is not an absolute path", path.display()),
+    });
+    Objects::Directory(path.to_owned())
 }
 
 /// Reads a password, unless others than its owner could.
@@ -638,6 +738,7 @@ impl Check {
 
 mod gather;
 mod premises;
+mod s3;
 
 pub use premises::Found;
 

@@ -344,14 +344,8 @@ impl Args {
         osts: Vec<u16>,
     ) -> anyhow::Result<Settings> {
         let ost = |(index, path): (u16, &PathBuf)| OstSettings {
-            index,
-            path: path.clone(),
             reserve: self.reserve.clone(),
-            limit: None,
-            read_only: false,
-            realms: None,
-            mdts: None,
-            adopt: None,
+            ..OstSettings::of(index, path.clone())
         };
         // As others dial it; the keytab's first key may be another service's.
         let named = self.addresses.first().and_then(|at| principal_at(map, at));

@@ -43,6 +43,7 @@ mod readme;
 mod realms;
 mod repositories;
 mod room;
+mod s3;
 mod spool;
 mod standing;
 mod storage;

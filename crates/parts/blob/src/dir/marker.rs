@@ -3,31 +3,15 @@
 //! Without it a mount point whose file system is not mounted would look like an empty OST, and be
 //! filled. The process that serves the directory holds a lock on it.
 
+use crate::owner::{self, Identity, MARKER as NAME};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use tieline_types::{FsName, OstIndex};
 
-const NAME: &str = "tieline-ost";
 const DRAFT: &str = "tieline-ost.new";
-const VERSION: &str = "1";
-
-/// Whose objects a directory holds.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Identity {
-    pub fs: FsName,
-    pub ost: OstIndex,
-}
-
-impl fmt::Display for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of file system {}", self.ost.label(), self.fs)
-    }
-}
 
 /// The open and locked marker of a directory.
 #[derive(Debug)]
@@ -69,12 +53,7 @@ impl Marker {
 
     /// Writes a marker, durably. A draft of an earlier attempt is replaced.
     pub fn create(directory: &Path, identity: &Identity, uuid: [u8; 16]) -> io::Result<()> {
-        let uuid: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-        let text = format!(
-            "# Tieline keeps the objects of one OST here. Leave this file as it is.\n\
-             version = {VERSION}\nfs = \"{}\"\nost = {}\nuuid = \"{uuid}\"\n",
-            identity.fs, identity.ost
-        );
+        let text = owner::marker(identity, uuid);
         let draft = directory.join(DRAFT);
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&draft)?;
         file.write_all(text.as_bytes())?;
@@ -108,7 +87,7 @@ fn read(directory: &Path, identity: &Identity) -> Result<(File, String), MarkerE
     };
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(|error| MarkerError::Io("read its marker", error))?;
-    let uuid = check(&text, identity)?;
+    let uuid = owner::check(&text, identity).map_err(MarkerError::Wrong)?;
     Ok((file, uuid))
 }
 
@@ -122,34 +101,6 @@ fn absent(directory: &Path) -> MarkerError {
     } else {
         "there is no such directory: is its file system mounted?".to_owned()
     })
-}
-
-/// Compares the marker's text with who it should belong to; gives its uuid.
-fn check(text: &str, identity: &Identity) -> Result<String, MarkerError> {
-    let field = |wanted: &str| {
-        let line = text.lines().find_map(|line| {
-            let (name, value) = line.split_once('=')?;
-            (name.trim() == wanted).then(|| value.trim().trim_matches('"').to_owned())
-        });
-        line.ok_or_else(|| MarkerError::Wrong(format!("its marker {NAME} has no `{wanted}`")))
-    };
-    let version = field("version")?;
-    if version != VERSION {
-        return Err(MarkerError::Wrong(format!(
-            "its marker has version {version}, this build knows {VERSION}: use a newer build"
-        )));
-    }
-    let (fs, ost) = (field("fs")?, field("ost")?);
-    if fs != identity.fs.as_str() || ost != identity.ost.to_string() {
-        let owner = match ost.parse() {
-            Ok(index) => OstIndex(index).label(),
-            Err(_) => format!("OST `{ost}`"),
-        };
-        return Err(MarkerError::Wrong(format!(
-            "it belongs to {owner} of file system {fs}, not to {identity}"
-        )));
-    }
-    field("uuid")
 }
 
 fn lock(file: &File) -> Result<(), MarkerError> {

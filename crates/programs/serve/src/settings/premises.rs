@@ -237,9 +237,11 @@ impl Plan {
     }
 
     fn look_at_ost(&self, (place, ost): (usize, &OstPlan), changes_user: bool, found: &mut Found) {
-        let (key, shown) = (|field: &str| format!("ost[{place}].{field}"), ost.path.display());
+        // Of a bucket only the start knows more: it asks the store.
+        let Some(path) = ost.directory() else { return };
+        let (key, shown) = (|field: &str| format!("ost[{place}].{field}"), path.display());
         if let Some(adopt) = &ost.adopt
-            && (adopt.starts_with(&ost.path) || ost.path.starts_with(adopt))
+            && (adopt.starts_with(path) || path.starts_with(adopt))
         {
             let what = format!(
                 "{} is, or holds, the OST's own directory {shown}: its objects are \
@@ -249,13 +251,13 @@ impl Plan {
             found.doubt(&key("adopt"), what);
         }
         let was_made = self.ost_mark(ost.index).exists();
-        let is_there = ost.path.is_dir();
-        let is_fit = is_there && (ost.limits.is_read_only || is_open(&ost.path));
+        let is_there = path.is_dir();
+        let is_fit = is_there && (ost.limits.is_read_only || is_open(path));
         if is_fit {
             return;
         }
         let what = match is_there {
-            true => self.chown(&ost.path),
+            true => self.chown(path),
             false if was_made => format!(
                 "{shown} is not there, and was before: mount its file \
                 system; it is not served until then"
@@ -273,15 +275,18 @@ impl Plan {
     fn look_at_nesting(&self, found: &mut Found) {
         // As the machine knows them, if it does.
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let paths: Vec<PathBuf> = self.osts.iter().map(|ost| real(&ost.path)).collect();
-        for (place, (inner, ost)) in paths.iter().zip(&self.osts).enumerate() {
-            let holds = |(other, outer): &(usize, &PathBuf)| {
+        let own = self.osts.iter().map(OstPlan::directory).enumerate();
+        let own: Vec<_> = own.filter_map(|(place, path)| Some((place, path?))).collect();
+        let paths: Vec<(usize, PathBuf)> = own.iter().map(|(at, path)| (*at, real(path))).collect();
+        for ((place, inner), (_, shown)) in paths.iter().zip(&own) {
+            let holds = |(other, outer): &&(usize, PathBuf)| {
                 // Of two names of one directory the second is told.
-                let is_same = inner == *outer;
-                inner.starts_with(outer) && *other != place && (!is_same || *other < place)
+                let is_same = inner == outer;
+                inner.starts_with(outer) && other != place && (!is_same || other < place)
             };
-            let Some((other, _)) = paths.iter().enumerate().find(holds) else { continue };
-            let (shown, outer) = (ost.path.display(), self.osts[other].path.display());
+            let Some((other, outer)) = paths.iter().find(holds) else { continue };
+            let outer = own.iter().find(|(at, _)| at == other).map_or(&**outer, |(_, path)| *path);
+            let (shown, outer) = (shown.display(), outer.display());
             let what = format!(
                 "{shown} is, or lies in, the directory of ost[{other}], {outer}: give each OST a \
                 directory beside the others'"
@@ -312,8 +317,9 @@ impl Plan {
             let folder = store.ancestors().skip(1).find(is_there).unwrap_or(Path::new("/"));
             check("mdt.reserve", folder, mdt.reserve, "256 MiB");
         }
-        for (place, ost) in self.osts.iter().enumerate().filter(|(_, ost)| ost.path.is_dir()) {
-            check(&format!("ost[{place}].reserve"), &ost.path, ost.limits.reserve, "1 GiB");
+        for (place, ost) in self.osts.iter().enumerate() {
+            let Some(path) = ost.directory().filter(|path| path.is_dir()) else { continue };
+            check(&format!("ost[{place}].reserve"), path, ost.limits.reserve, "1 GiB");
         }
     }
 

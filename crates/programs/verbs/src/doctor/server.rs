@@ -208,23 +208,25 @@ fn read_samples(path: &Path) -> io::Result<()> {
 
 fn look_at_ost(plan: &Plan, ost: &OstPlan, findings: &mut Findings) {
     let label = ost.index.label();
-    let shown = ost.path.display();
+    // A bucket says how it is by the server that serves it.
+    let Some(path) = ost.directory() else { return };
+    let shown = path.display();
     let made = plan.state.join(format!("{}.made", label.to_lowercase()));
-    if !ost.path.is_dir() {
+    if !path.is_dir() {
         let fix = format!("mount its file system, or make {shown}");
         findings.broken(&label, format!("{shown} is no directory"), fix);
         return;
     }
-    if made.exists() && !ost.path.join("objects").is_dir() {
+    if made.exists() && !path.join("objects").is_dir() {
         let what = format!("{shown} is empty, and was not before");
         findings.broken(&label, what, "is its file system mounted? then look where it went");
         return;
     }
-    if !ost.limits.is_read_only && !is_writable(&ost.path) {
+    if !ost.limits.is_read_only && !is_writable(path) {
         let fix = format!("give {shown} to the user the server runs as, or set read_only");
         findings.broken(&label, format!("{shown} cannot be written"), fix);
     }
-    look_at_room(&label, &ost.path, ost.limits.reserve, OST_RESERVE_FIX, findings);
+    look_at_room(&label, path, ost.limits.reserve, OST_RESERVE_FIX, findings);
     if let Some(adopt) = ost.adopt.as_ref().filter(|adopt| !adopt.is_dir()) {
         let what = format!("adopt: {} is no directory", adopt.display());
         findings.broken(&label, what, "mount its file system, or correct `adopt`");
