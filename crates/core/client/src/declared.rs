@@ -165,10 +165,9 @@ impl Shared {
 
     /// Which of these do programs hold open to be written here, or do bytes of them wait?
     pub(crate) fn open_to_write(&self, files: &[FileId]) -> Vec<FileId> {
-        let written = self.handles.written_files();
-        let written: BTreeSet<FileId> = written.into_iter().map(|(file, _)| file.id).collect();
         let is_dirty = |id| self.file_known(id).is_some_and(|file| file.is_dirty());
-        files.iter().copied().filter(|id| written.contains(id) || is_dirty(*id)).collect()
+        let may = |id: &FileId| self.handles.may_be_written(*id) || is_dirty(*id);
+        files.iter().copied().filter(may).collect()
     }
 
     async fn launder_looked_at(self: &Arc<Self>, file: &Arc<File>, is_mapped: bool) {

@@ -21,6 +21,7 @@ mod staged;
 mod tree;
 
 pub use error::Error;
+pub use mark::look;
 pub use staged::Staged;
 pub use tree::{ExposedTree, Found};
 

@@ -64,6 +64,23 @@ pub fn open(path: &Path, owner: &str, was_marked: bool) -> Result<File, Error> {
     Ok(root)
 }
 
+/// Is a directory in order that is exposed for `owner`, or to be? Nothing is changed.
+pub fn look(path: &Path, owner: &str) -> Result<(), Error> {
+    check_place(path)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let root = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
+        Errno::NOENT => Error::Absent(path.to_owned()),
+        Errno::NOTDIR | Errno::LOOP => Error::NoDirectory(path.to_owned()),
+        errno => failed_at("open", path)(errno),
+    })?;
+    let root = File::from(root);
+    match read(&root) {
+        Some(found) if found == owner => Ok(()),
+        Some(owner) => Err(Error::Foreign { path: path.to_owned(), owner }),
+        None => check_free(&root, path),
+    }
+}
+
 /// A directory whose parent is there: a disk that is not mounted is seldom so.
 fn make(path: &Path) -> Result<(), Errno> {
     rustix::fs::mkdir(path, Mode::from_raw_mode(0o755))

@@ -121,8 +121,11 @@ fn a_directory_is_taken_only_if_it_is_free_to_be() {
     fs::write(root.join("mine"), b"").unwrap();
     assert!(matches!(open(OWNER, false), Err(Error::NotEmpty(_))));
     fs::remove_file(root.join("mine")).unwrap();
+    look(&root, OWNER).unwrap();
     open(OWNER, false).unwrap();
+    assert!(matches!(look(&root, "extenci.fnal"), Err(Error::Foreign { .. })));
     fs::write(root.join("left"), b"").unwrap();
+    look(&root, OWNER).unwrap();
     open(OWNER, false).unwrap();
     open(OWNER, true).unwrap();
     assert!(matches!(open("extenci.fnal", false), Err(Error::Foreign { .. })));

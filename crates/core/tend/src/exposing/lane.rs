@@ -31,6 +31,8 @@ const NOTES: usize = 256;
 const INODES: usize = 1024;
 /// A file is left alone for so long after a change: more may come.
 const QUIET_MS: u64 = 100;
+/// One without bytes was just made, or cut, by an open that may be under way.
+const QUIET_EMPTY_MS: u64 = 500;
 /// Between two looks at notes that cannot be followed yet.
 const SOON: Duration = Duration::from_millis(100);
 const REST: Duration = Duration::from_secs(2);
@@ -412,11 +414,11 @@ impl Lane {
                 Ok(Turn::Again) => is_full = true,
                 Ok(Turn::Stage(content)) => {
                     let note: ExposeNote = decode(value, || file.to_string())?;
-                    if wall.saturating_sub(note.at.millis()) >= QUIET_MS {
-                        let inode = plan.inode(file).await;
-                        let names = inode.ok().flatten().map(|inode| inode.names);
-                        let parents = names.into_iter().flatten().map(|name| name.parent);
-                        let (session, parents) = (note.session, parents.collect());
+                    let Ok(Some(inode)) = plan.inode(file).await else { continue };
+                    let quiet = if inode.size == 0 { QUIET_EMPTY_MS } else { QUIET_MS };
+                    if wall.saturating_sub(note.at.millis()) >= quiet {
+                        let parents = inode.names.into_iter().map(|name| name.parent).collect();
+                        let session = note.session;
                         candidates.push(Candidate { file, content, session, parents });
                     }
                 }

@@ -170,7 +170,9 @@ impl Lane {
         for (key, value) in &found {
             let Some(file) = key::exposed_file(key) else { continue };
             let own: Exposed = decode(value, || file.to_string())?;
-            for name in own.names.iter().filter(|_| !own.is_directory) {
+            // What is doubtful is made anew anyhow.
+            let is_checked = !own.is_directory && !own.is_doubtful;
+            for name in own.names.iter().filter(|_| is_checked) {
                 let path = match plan.path(name).await {
                     Ok(path) => path,
                     Err(Halt::Failed(error)) => return Err(error),
