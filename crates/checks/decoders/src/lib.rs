@@ -21,12 +21,15 @@ pub mod object;
 pub mod record;
 pub mod reply;
 pub mod request;
+pub mod root;
 pub mod s3;
+pub mod token;
+pub mod webdav;
 
 /// A decoder's name, and what feeds it.
 pub type Target = (&'static str, fn(&[u8]));
 
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: &[Target] = &[
     ("capability", capability::feed),
     ("flavor", flavor::feed),
     ("frame", frame::feed),
@@ -38,5 +41,8 @@ pub const TARGETS: [Target; 12] = [
     ("record", record::feed),
     ("reply", reply::feed),
     ("request", request::feed),
+    ("root", root::feed),
     ("s3", s3::feed),
+    ("token", token::feed),
+    ("webdav", webdav::feed),
 ];

@@ -1,6 +1,5 @@
-//! Files of exposed pools as changes see them: each change of one is noted, in its transaction, and
-//! one that gives other bytes to a name is told apart, for it must wait until the old ones are taken
-//! away.
+//! Files of exposed pools as changes see them: each change is noted, in its transaction, and one
+//! that gives other bytes to a name is told apart: it waits until the old ones are taken away.
 //!
 //! Who follows the notes is somebody else.
 //!

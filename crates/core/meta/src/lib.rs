@@ -25,7 +25,6 @@
 //! * `quotas`: who uses how much, and who may use more.
 //! * `room`: how much the store's disk has.
 //! * [`identities`]: who principals are, in the store.
-//! * [`federation`]: changes of the federation map, as pure functions.
 //!
 //! Of an MDT as a whole (`mdt/`):
 //!
@@ -50,7 +49,6 @@ mod chunks;
 mod delegation;
 mod error;
 mod exposed;
-pub mod federation;
 mod grace;
 mod holders;
 mod identities;

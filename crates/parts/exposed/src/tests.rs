@@ -1,3 +1,5 @@
+//! Real directories: what is made, moved, taken away and refused there.
+
 use super::*;
 use std::collections::BTreeSet;
 use std::fs;

@@ -115,9 +115,18 @@ enum Verb {
     /// Say how connections are protected, and list the rules
     #[command(subcommand, after_help = examples::FLAVOR)]
     Flavor(verbs::flavor::FlavorVerb),
-    /// Say who speaks for users that came to it, and how far it is heard
+    /// Serve other protocols; say who speaks for users that came to it, and how far it is heard
     #[command(after_help = examples::DOOR)]
-    Door(verbs::door::Args),
+    Door {
+        /// Path below the file system, or tieline://HOST[:PORT]/FS
+        #[arg(long, global = true)]
+        fs: Option<OsString>,
+        #[command(subcommand)]
+        verb: DoorVerb,
+    },
+    /// Say whose tokens are taken, and whom their users are here
+    #[command(after_help = examples::ISSUER)]
+    Issuer(verbs::issuer::Args),
     /// List the sites of a federation, and invite another one
     #[command(subcommand, after_help = examples::SITE)]
     Site(verbs::site::Site),
@@ -169,6 +178,14 @@ enum Verb {
 enum ServerVerb {
     /// Tell clients that servers will be away, so that they wait without errors
     Drain(verbs::drain::Args),
+}
+
+#[derive(Subcommand, Debug)]
+enum DoorVerb {
+    /// Serve a federation's files by other protocols
+    Serve(tieline_door::Args),
+    #[command(flatten)]
+    Known(verbs::door::DoorVerb),
 }
 
 /// Runs the program, under whatever name it was called; says with which code it ends.
@@ -259,7 +276,12 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Repo(verb) => verbs::repo::run(verb),
         Verb::Ost(verb) => verbs::ost::run(verb),
         Verb::Flavor(verb) => verbs::flavor::run(verb),
-        Verb::Door(args) => verbs::door::run(args),
+        Verb::Door { fs: Some(_), verb: DoorVerb::Serve(_) } => {
+            Err(report::usage("door serve: its settings name the file system, and not --fs"))
+        }
+        Verb::Door { fs: None, verb: DoorVerb::Serve(args) } => tieline_door::serve(&args, is_json),
+        Verb::Door { fs, verb: DoorVerb::Known(verb) } => verbs::door::run(fs, verb),
+        Verb::Issuer(args) => verbs::issuer::run(args),
         Verb::Site(verb) => verbs::site::run(verb),
         Verb::Join(args) => verbs::join::run(args),
         Verb::Auth(verb) => verbs::auth::run(verb),
@@ -389,6 +411,8 @@ mod tests {
             "tieline dev kill --random --restart",
             "tieline server --settings /etc/tieline/server.toml --check",
             "tieline server drain --for 15m",
+            "tieline door serve --settings /etc/tieline/xrd.toml --check",
+            "tieline door list --fs tieline://h/extenci --json",
             "tieline server drain --cancel --json",
             "tieline pin /extenci/thesis --json",
             "tieline pin --list --json",

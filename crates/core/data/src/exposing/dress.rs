@@ -26,10 +26,11 @@ pub trait Owners: Send + Sync {
 
 /// How what a step makes is dressed.
 pub async fn worn(step: &Step, owners: &dyn Owners) -> Option<Worn> {
-    let (Step::MakeDirectory { dress, .. } | Step::Place { dress, .. } | Step::Dress { dress, .. }) =
-        step
-    else {
-        return None;
+    let dress = match step {
+        Step::MakeDirectory { dress, .. }
+        | Step::Place { dress, .. }
+        | Step::Dress { dress, .. } => dress,
+        _ => return None,
     };
     let local = owners.local(dress.uid, dress.gid).await;
     Some(narrowed(dress, local, owners.may_give()))

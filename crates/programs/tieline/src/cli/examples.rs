@@ -238,10 +238,23 @@ Examples:
     --scope read:/data --scope modify:/scratch --life 30min
   tieline door list
   tieline door remove tieline_door/web.uf.example@EXTENCI.ORG
+  tieline door serve --settings /etc/tieline/xrd.toml
 
 A door shows what its users sent to its services. Every MDS opens that with the service's key, which
 is in its keytab and not the door's: who has it can make tickets of anybody. By its word a door
 vouches only for those who are named here.";
+pub const ISSUER: &str = "\
+Examples:
+  curl -s https://iam.example/jwk | tieline issuer add https://iam.example/ --keys - \\
+    --audience https://web.uf.example:8443 --user sub:6f1e2c=ann --user group:/cms=cmsuser
+  tieline issuer add https://iam.example/ --keys keys.json --base /cms \\
+    --audience https://web.uf.example:8443 --user everybody=guest
+  tieline issuer list
+  tieline issuer remove https://iam.example/
+
+A token (a JWT of the WLCG profile) says what may be done: storage.read:/PATH, storage.create:/PATH,
+storage.modify:/PATH, by whole names of the path. Its holder is whom a rule says, may no more than
+that user, and has none of his roles. Where an issuer changes its keys, say `add` again.";
 pub const FLAVOR: &str = "\
 Examples:
   tieline flavor set extenci.srpc.flavor.default=krb5i

@@ -30,7 +30,7 @@
 //! | `x` xattr | file, name | [`super::XattrValue`] |
 //! | `y` file to be looked at, of an exposed pool | 1, pool, file | [`super::ExposeNote`] |
 //! | `y` exposed file or directory | 2, pool, file | [`super::Exposed`] |
-//! | `y` what has a name in an exposed directory | 3, pool, directory, name | [`super::ExposedEntry`] |
+//! | `y` name that is exposed | 3, pool, directory, name | [`super::ExposedEntry`] |
 //! | `y` how far a pool's exposure is | 4, pool | [`super::ExposedPool`] |
 //! | `y` steps that were last begun there | 5, pool | [`super::ExposeSteps`] |
 //!
