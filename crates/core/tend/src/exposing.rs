@@ -2,8 +2,8 @@
 //!
 //! Transactions note which files of an exposed pool they change. For each such pool a *lane*
 //! ([`lane`]) follows the notes, one batch of steps after the other: it compares a file with what
-//! is recorded of it there, and has the OSS do what is missing. Bytes are put together beside that, a
-//! few files at once ([`staging`]), and get their names by a step.
+//! is recorded of it there, and has the OSS do what is missing. Bytes are put together beside that,
+//! a few files at once ([`staging`]), and get their names by a step.
 //!
 //! A change that gives other bytes to a name waits until the old ones are taken away
 //! ([`Exposures::take_away`]). So a record is there before anything lies there, and goes only when

@@ -79,3 +79,87 @@ fn check_at_rest(map: &FederationMap) -> Result<(), EditError> {
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply;
+    use tieline_format::map::{Ost, Security};
+    use tieline_types::{FlavorRule, FlavorRules};
+    use tieline_wire::federation::MapEdit;
+
+    fn map() -> FederationMap {
+        let ost = |index| Ost {
+            ost: OstIndex(index),
+            site: "uf".parse().unwrap(),
+            addresses: vec![],
+            is_active: true,
+        };
+        let pool = |name: &str, osts| Pool { name: name.parse().unwrap(), osts, exposure: None };
+        FederationMap {
+            fs: "extenci".parse().unwrap(),
+            version: Version(7),
+            mdts: vec![],
+            junctions: vec![],
+            osts: vec![ost(0), ost(1)],
+            pools: vec![pool("none", vec![]), pool("uf", vec![OstIndex(0), OstIndex(1)])],
+            security: None,
+            invitations: None,
+            repositories: None,
+        }
+    }
+
+    fn expose(pool: &str, directory: &str, ost: Option<u16>, is_trusted: bool) -> MapEdit {
+        let ost = ost.map(OstIndex);
+        let (pool, directory) = (pool.parse().unwrap(), directory.to_owned());
+        MapEdit::PoolExpose { pool, directory, ost, is_trusted }
+    }
+
+    #[test]
+    fn a_pool_is_exposed_by_one_ost_until_it_is_hidden() {
+        let edited = |map: &FederationMap, edit: &MapEdit| apply(map, edit, 0);
+        let (map, name): (_, PoolName) = (map(), "uf".parse().unwrap());
+        for wrong in ["out", "/", "/srv/../etc", "/srv/./out", "/a\0b"] {
+            let refused = edited(&map, &expose("uf", wrong, None, false));
+            assert_eq!(refused, Err(EditError::NoDirectory(wrong.to_owned())));
+        }
+        let nowhere = edited(&map, &expose("none", "/srv/out", None, false));
+        assert!(matches!(nowhere, Err(EditError::NowhereExposed(_))));
+        let other = edited(&map, &expose("uf", "/srv/out", Some(7), false));
+        assert!(matches!(other, Err(EditError::NotInPool { .. })));
+        let exposed = edited(&map, &expose("uf", "/srv/out", Some(1), false)).unwrap();
+        let found = exposed.pool(&name).unwrap().exposed().cloned().unwrap();
+        assert_eq!((found.ost, found.since), (OstIndex(1), Version(8)));
+        // The same again is nothing new; another directory is.
+        let again = edited(&exposed, &expose("uf", "/srv/out", Some(1), false)).unwrap();
+        assert_eq!(again.pool(&name), exposed.pool(&name));
+        let elsewhere = edited(&exposed, &expose("uf", "/srv/other", None, false));
+        assert!(matches!(elsewhere, Err(EditError::PoolExposed { .. })));
+        let osts = vec![OstIndex(1)];
+        let taken = edited(&exposed, &MapEdit::PoolRemove { pool: name.clone(), osts });
+        assert!(matches!(taken, Err(EditError::PoolExposed { .. })));
+        let hidden = edited(&exposed, &MapEdit::PoolHide(name.clone())).unwrap();
+        assert_eq!(hidden.pool(&name).unwrap().exposed(), None);
+        assert!(hidden.pool(&name).unwrap().exposure.is_some(), "where it was is known");
+        let twice = edited(&hidden, &MapEdit::PoolHide(name.clone()));
+        assert_eq!(twice, Err(EditError::NotExposed(name)));
+    }
+
+    #[test]
+    fn what_is_encrypted_on_its_way_is_exposed_only_by_a_word_more() {
+        let (_, rule) = FlavorRule::parse("extenci.srpc.flavor.10.0.0.0/8.cli2ost=krb5p").unwrap();
+        let security = Security {
+            realm: "EXTENCI.ORG".to_owned(),
+            flavors: FlavorRules(vec![rule]),
+            services: vec![],
+            machines: None,
+            strangers: None,
+            doors: None,
+            issuers: None,
+        };
+        let map = FederationMap { security: Some(security), ..map() };
+        let refused = apply(&map, &expose("uf", "/srv/out", None, false), 0);
+        assert!(matches!(refused, Err(EditError::AtRest { .. })), "{refused:?}");
+        apply(&map, &expose("uf", "/srv/out", None, true), 0).unwrap();
+    }
+}

@@ -8,7 +8,7 @@ use crate::fixture::*;
 use std::collections::BTreeMap;
 use tieline_auth::MapCell;
 use tieline_format::map::{Exposure, FederationMap};
-use tieline_kv::MemoryStore;
+use tieline_kv::{MemoryStore, Store};
 use tieline_meta::Exposer;
 use tieline_types::{FileKind, MdtIndex, Name, OstIndex, RenameMode, Version};
 use tieline_wire::exposed::{ExposedName, Path, Step, StepOutcome};
@@ -212,7 +212,7 @@ fn pool() -> PoolName {
 
 fn exposed_map(is_over: bool) -> FederationMap {
     let mut map = map();
-    for pool in &mut map.pools {
+    for pool in map.pools.iter_mut().filter(|one| one.name == pool()) {
         pool.exposure = Some(Exposure {
             directory: "/srv/exposed".to_owned(),
             ost: OstIndex(0),
