@@ -167,6 +167,12 @@ enum Verb {
     /// Dump, verify, restore and rebuild an MDT
     #[command(subcommand, after_help = examples::MDT)]
     Mdt(verbs::mdt::MdtVerb),
+    /// Make images of virtual clients, and what a machine gets at its first boot
+    #[command(subcommand, after_help = examples::IMAGE)]
+    Image(tieline_image::Image),
+    /// Start, list, show and stop virtual clients
+    #[command(subcommand, after_help = examples::VM)]
+    Vm(tieline_image::Vm),
     /// Run a whole federation on this machine
     #[command(subcommand, after_help = examples::DEV)]
     Dev(tieline_dev::Dev),
@@ -296,6 +302,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Fsck(args) => verbs::fsck::run(args),
         Verb::Chores(args) => verbs::chores::run(args),
         Verb::Mdt(verb) => verbs::mdt::run(verb),
+        Verb::Image(verb) => tieline_image::run_image(verb),
+        Verb::Vm(verb) => tieline_image::run_vm(verb),
         Verb::Dev(verb) => tieline_dev::run(verb),
         Verb::Version => {
             println!("tieline {}", env!("CARGO_PKG_VERSION"));
@@ -424,6 +432,12 @@ mod tests {
             "tieline dev wan rtt 100ms --link clients",
             "tieline dev wan cut --one-way to-clients --dir /tmp/d",
             "tieline dev wan script cut@5s;heal@15s",
+            "tieline image build --level client --format raw,qcow2",
+            "tieline image build --keep /var/cache/tieline --package vim-tiny,less --mirror http://m/",
+            "tieline image enroll wn1 --fs /extenci --trust root -o ro",
+            "tieline vm start wn1 --run job.sh --accel tcg --memory 2GiB --within 300s",
+            "tieline vm stop wn1 --force",
+            "tieline vm list --json",
             "tieline dev wan run --rtt 12ms --script cut@1s -- iperf3 -c h",
         ] {
             assert!(parses(line), "{line}");

@@ -24,6 +24,7 @@ mod holder;
 mod https_door;
 mod identities;
 mod idmapped;
+mod image;
 mod joining;
 mod journal;
 mod kerberos;

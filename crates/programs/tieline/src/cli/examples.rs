@@ -318,3 +318,22 @@ Examples:
 Sizes: 10G, 512M; a plain number is KiB, as with lfs; 0 is no limit. Limits hold over all MDTs of
 the file system, whichever path names it. Root has no limits; what root writes for others counts
 for them.";
+
+pub const IMAGE: &str = "\
+Examples:
+  tieline image build --level client --format raw,qcow2
+  tieline image build --keep /var/cache/tieline/images --package root-system-bin
+  tieline image enroll wn1 --trust users            of the file system that is mounted here
+  tieline image enroll wn1 --fs tieline://mds.uf.example/extenci --kadmin 'kadmin -p ann/admin'
+
+No secret is in an image. A machine gets its keytab at its first boot, by systemd's credentials.";
+
+pub const VM: &str = "\
+Examples:
+  tieline vm start wn1
+  tieline vm start wn1 --run analysis.sh            runs it in the file system, and powers off
+  tieline vm list
+  tieline vm console wn1
+  tieline vm stop wn1
+
+The machine's own disk is the image's, and forgets: what is to stay is in the file system.";
