@@ -42,8 +42,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use tieline_format::map::{
-    Catalog, FederationMap, Junction, Machine, Mdt, Ost, Pool, PublicKey, Repository, Security,
-    Service,
+    Catalog, Exposure, FederationMap, Junction, Machine, Mdt, Ost, Pool, PublicKey, Repository,
+    Security, Service,
 };
 use tieline_types::flavor::FlavorError;
 use tieline_types::{
@@ -148,6 +148,41 @@ pub struct OstText {
 pub struct PoolText {
     pub name: PoolName,
     pub osts: Vec<u16>,
+    /// Where its files lie, too, as `tieline pool set --expose` said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exposed: Option<ExposedText>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExposedText {
+    pub directory: String,
+    pub ost: u16,
+    /// The version of the map that began it.
+    pub since: u64,
+    /// It ended, and what lies there is taken away.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub over: bool,
+}
+
+impl ExposedText {
+    fn of(exposure: &Exposure) -> Self {
+        Self {
+            directory: exposure.directory.clone(),
+            ost: exposure.ost.0,
+            since: exposure.since.0,
+            over: exposure.is_over == Some(true),
+        }
+    }
+
+    fn record(&self) -> Exposure {
+        Exposure {
+            directory: self.directory.clone(),
+            ost: OstIndex(self.ost),
+            since: Version(self.since),
+            is_over: self.over.then_some(true),
+        }
+    }
 }
 
 /// A tree that is published as files.
@@ -235,6 +270,7 @@ impl MapText {
         let pool = map.pools.iter().map(|pool| PoolText {
             name: pool.name.clone(),
             osts: pool.osts.iter().map(|ost| ost.0).collect(),
+            exposed: pool.exposure.as_ref().map(ExposedText::of),
         });
         let repository = map.repositories().map(|known| {
             let (list, keys) = match &known.catalog {
@@ -468,7 +504,8 @@ fn pools(texts: &[PoolText], osts: &BTreeSet<u16>) -> Result<Vec<Pool>, MapTextE
             return Err(MapTextError::PoolOst { pool: text.name.clone(), ost });
         }
         let osts = text.osts.iter().map(|&ost| OstIndex(ost)).collect();
-        pools.push(Pool { name: text.name.clone(), osts });
+        let exposure = text.exposed.as_ref().map(ExposedText::record);
+        pools.push(Pool { name: text.name.clone(), osts, exposure });
     }
     Ok(pools)
 }

@@ -131,7 +131,7 @@ impl Plan {
             }));
             // Checked by `check_sites`.
             if let Ok(name) = site.site.as_str().parse() {
-                map.pool.push(PoolText { name, osts });
+                map.pool.push(PoolText { name, osts, exposed: None });
             }
         }
         map

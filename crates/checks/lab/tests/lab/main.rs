@@ -17,6 +17,7 @@ mod coherence;
 mod disks;
 mod doors;
 mod engines;
+mod exposed;
 mod faults;
 mod heal;
 mod holder;

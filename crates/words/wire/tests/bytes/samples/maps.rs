@@ -19,6 +19,14 @@ pub fn map_calls(op: Op) -> Vec<Sample> {
     let mut samples = pair(edit(MapEdit::PoolNew(pool.clone())), reply);
     let add = MapEdit::PoolAdd { pool: pool.clone(), osts: osts.clone() };
     let remove = MapEdit::PoolRemove { pool: pool.clone(), osts };
+    let expose = MapEdit::PoolExpose {
+        pool: pool.clone(),
+        directory: "/srv/exposed".into(),
+        ost: Some(OstIndex(3)),
+        is_trusted: true,
+    };
+    samples.push(request("-pool-expose", edit(expose)));
+    samples.push(request("-pool-hide", edit(MapEdit::PoolHide(pool.clone()))));
     samples.push(request("-pool-destroy", edit(MapEdit::PoolDestroy(pool))));
     samples.push(request("-pool-add", edit(add)));
     samples.push(request("-pool-remove", edit(remove)));
