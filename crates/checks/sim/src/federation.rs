@@ -227,7 +227,12 @@ fn map() -> FederationMap {
             })
             .collect(),
         pools: (0..SITES.len())
-            .map(|index| Pool { name: pool(index), osts: vec![OstIndex(index as u16)], hsm: None })
+            .map(|index| Pool {
+                name: pool(index),
+                osts: vec![OstIndex(index as u16)],
+                exposure: None,
+                hsm: None,
+            })
             .collect(),
         security: None,
         invitations: None,

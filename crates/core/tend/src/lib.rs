@@ -8,13 +8,14 @@
 //! * `collector`: ends dead sessions; deletes chunks nobody refers to, files nobody can name.
 //! * `mirrors`: bad and missing copies of chunks, and having them made again.
 //! * `tape`: files that are archived, restored and removed from tape, as wished.
+//! * `exposing`: pools whose files lie whole in a directory, too.
 //! * `fsck`: compares records with each other and with the objects, and repairs, when asked.
 //! * `counts`: how many files there are, and who uses how much.
 //! * `dumps`: dumps beside the change log.
 //! * `pace`: a bounded rate.
 //!
-//! Knows no socket and no blob: questions after objects, copies and tape leave through [`Objects`],
-//! [`ObjectMender`] and [`TapeDriver`].
+//! Knows no socket and no blob: questions after objects, copies, exposed files and tape leave
+//! through [`Objects`], [`ObjectMender`], [`ExposedObjects`] and [`TapeDriver`].
 //!
 //! Invariants: everything is done in bounded transactions, and what fails is left for the next
 //! round; nothing is deleted that any record or any living session may still name.
@@ -24,6 +25,7 @@ mod collector;
 mod counts;
 mod dumps;
 mod error;
+mod exposing;
 mod fsck;
 mod mirrors;
 mod pace;
@@ -31,6 +33,7 @@ mod settings;
 mod tape;
 mod tended;
 
+pub use exposing::{ExposedObjects, Exposures};
 pub use mirrors::Mirrors;
 pub use settings::Settings;
 pub use tended::Tended;
@@ -73,6 +76,9 @@ pub struct Parts {
     pub tape: Arc<dyn TapeDriver>,
     /// What the MDT hears of copies goes there.
     pub mirrors: Arc<Mirrors>,
+    pub exposed: Arc<dyn ExposedObjects>,
+    /// And what it notes of exposed pools.
+    pub exposures: Arc<Exposures>,
 }
 
 impl Parts {
@@ -180,6 +186,7 @@ fn chores(parts: &Arc<Parts>) -> Vec<Box<dyn Chore>> {
         Box::new(collector::Strays::new(parts, &pace)),
         Box::new(mirrors::Copies::new(parts)),
         Box::new(tape::Tape::new(parts)),
+        Box::new(exposing::Exposing::new(parts)),
         Box::new(counts::Usage::new(parts)),
         Box::new(counts::Files::new(parts)),
     ];

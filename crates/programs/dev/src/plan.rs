@@ -131,7 +131,7 @@ impl Plan {
             }));
             // Checked by `check_sites`.
             if let Ok(name) = site.site.as_str().parse() {
-                map.pool.push(PoolText { name, osts, hsm: None });
+                map.pool.push(PoolText { name, osts, exposed: None, hsm: None });
             }
         }
         map
@@ -260,6 +260,7 @@ impl Plan {
             hsm: None,
             mdt: None,
             ost: Vec::new(),
+            http: None,
             kerberos: self.kerberos(site, role),
         }
     }

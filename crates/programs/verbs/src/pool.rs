@@ -31,7 +31,7 @@ pub enum Pool {
     Add(Members),
     /// Take OSTs out of a pool
     Remove(Members),
-    /// Say what a pool's files get beside OSTs: a tape
+    /// Say what a pool's files get beside OSTs: a directory with whole files, or a tape
     Set(Set),
     /// Remove a pool that is empty
     Destroy(One),
@@ -57,17 +57,6 @@ pub struct One {
 }
 
 #[derive(clap::Args, Debug)]
-pub struct Set {
-    /// Path below the file system, or tieline://HOST[:PORT]/FS
-    #[arg(long)]
-    fs: Option<OsString>,
-    /// FS.POOL
-    name: String,
-    #[command(flatten)]
-    hsm: hsm::Args,
-}
-
-#[derive(clap::Args, Debug)]
 pub struct Members {
     /// Path below the file system, or tieline://HOST[:PORT]/FS
     #[arg(long)]
@@ -77,6 +66,30 @@ pub struct Members {
     /// OST0000, extenci-OST0000, or OST[0-3]
     #[arg(required = true)]
     osts: Vec<String>,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct Set {
+    /// Path below the file system, or tieline://HOST[:PORT]/FS
+    #[arg(long)]
+    fs: Option<OsString>,
+    /// FS.POOL
+    name: String,
+    /// Expose it there: an empty directory on the machine of the pool's first OST
+    #[arg(long, value_name = "DIR",
+        required_unless_present_any = ["no_expose", "hsm", "no_hsm"])]
+    expose: Option<String>,
+    /// Expose it no more: what lies there is removed
+    #[arg(long, conflicts_with_all = ["expose", "ost", "at_rest"])]
+    no_expose: bool,
+    /// Whose machine has the directory [default: the pool's first OST]
+    #[arg(long, value_name = "OST")]
+    ost: Option<String>,
+    /// trusted: also where a rule has bytes encrypted on their way (krb5p)
+    #[arg(long, value_name = "trusted", value_parser = ["trusted"])]
+    at_rest: Option<String>,
+    #[command(flatten)]
+    hsm: hsm::Args,
 }
 
 pub fn run(verb: Pool) -> anyhow::Result<()> {
@@ -98,12 +111,9 @@ pub fn run(verb: Pool) -> anyhow::Result<()> {
             let (location, pool, osts) = members.target()?;
             edit(&location, MapEdit::PoolRemove { pool: pool.clone(), osts }, Some(&pool))
         }
-        Pool::Set(Set { fs, name, hsm }) => {
-            let (location, pool) = target(fs, &name)?;
-            let Some(hsm) = hsm.wish()? else {
-                return Err(Usage("nothing to set: say --hsm SCRIPT or --no-hsm".into()).into());
-            };
-            edit(&location, MapEdit::PoolHsm { pool, hsm }, None)
+        Pool::Set(set) => {
+            let (location, pool) = target(set.fs.clone(), &set.name)?;
+            edit(&location, set.edit(pool)?, None)
         }
         Pool::List { json, fs, name } => list(fs, name, json),
     }
@@ -170,6 +180,21 @@ async fn directories_with(
     Ok(())
 }
 
+impl Set {
+    fn edit(self, pool: PoolName) -> anyhow::Result<MapEdit> {
+        if let Some(hsm) = self.hsm.wish()? {
+            return Ok(MapEdit::PoolHsm { pool, hsm });
+        }
+        let Some(directory) = self.expose else { return Ok(MapEdit::PoolHide(pool)) };
+        let ost = match &self.ost {
+            Some(ost) => parse_all(std::slice::from_ref(ost))?.indices.first().copied(),
+            None => None,
+        };
+        let is_trusted = self.at_rest.is_some();
+        Ok(MapEdit::PoolExpose { pool, directory, ost, is_trusted })
+    }
+}
+
 impl Members {
     fn target(self) -> anyhow::Result<(Location, PoolName, Vec<OstIndex>)> {
         let osts = parse_all(&self.osts)?;
@@ -232,8 +257,15 @@ fn pools_json(map: &FederationMap, only: Option<&PoolName>) -> Value {
     let pools = map.pools.iter().filter(|pool| only.is_none_or(|only| pool.name == *only));
     let one = |pool: &map::Pool| {
         let osts: Vec<u16> = pool.osts.iter().map(|ost| ost.0).collect();
-        let hsm = pool.hsm.as_ref().map(hsm::json);
-        json!({ "name": pool.name, "osts": osts, "hsm": hsm })
+        let mut shown = json!({ "name": pool.name, "osts": osts });
+        if let (Some(exposure), Some(shown)) = (pool.exposed(), shown.as_object_mut()) {
+            let (directory, ost) = (&exposure.directory, exposure.ost.label());
+            shown.insert("exposed".to_owned(), json!({ "directory": directory, "ost": ost }));
+        }
+        if let (Some(hsm), Some(shown)) = (&pool.hsm, shown.as_object_mut()) {
+            shown.insert("hsm".to_owned(), hsm::json(hsm));
+        }
+        shown
     };
     pools.map(one).collect()
 }
@@ -260,6 +292,10 @@ fn pools_text(
             }
             if let Some(hsm) = &pool.hsm {
                 writeln!(out, "{}", hsm::text(hsm))?;
+            }
+            if let Some(exposure) = pool.exposed() {
+                let (directory, ost) = (&exposure.directory, exposure.ost.label());
+                writeln!(out, "Exposed in {directory} by the server of {fs}-{ost}")?;
             }
         }
     }
