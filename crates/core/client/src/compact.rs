@@ -26,7 +26,8 @@ use tieline_bytes::Segment;
 use tieline_bytes::Whose;
 use tieline_foresight::ahead::Width;
 use tieline_ranges::overlay::Sealed;
-use tieline_types::{Caller, Content, Digest, ErrorKind, Extent, FileId, Layout};
+use tieline_ranges::windows::{runs, windows};
+use tieline_types::{Caller, Content, Digest, ErrorKind, Extent, FileId};
 use tieline_wire::meta::{GetExtents, OpenReply};
 use tieline_wire::ranges::{Compact, SeenContent, SeenExtent};
 use tokio::time::Instant;
@@ -37,8 +38,6 @@ pub(crate) const WORN_FROM: usize = 64;
 const WORN_AT_OPEN: usize = 32;
 /// Small extents that make a window worth it.
 const WINDOW_FROM: usize = 8;
-/// Extents of one window.
-const WINDOW_MAX: usize = 1000;
 /// How long a file must rest.
 const REST: Duration = Duration::from_secs(2);
 const BYTES_PER_SECOND: u64 = 32 << 20;
@@ -198,23 +197,6 @@ impl Shared {
     }
 }
 
-/// Cuts extents into windows, in order; the last may go on.
-fn windows(layout: &Layout, width: usize, extents: Vec<Extent>) -> Vec<Vec<Extent>> {
-    let mut all: Vec<Vec<Extent>> = Vec::new();
-    let mut end = 0;
-    for extent in extents {
-        let is_full = all.last().is_none_or(|window| window.len() >= WINDOW_MAX);
-        if is_full || extent.end() > end {
-            end = layout.cut_end(extent.offset, width);
-            all.push(Vec::new());
-        }
-        if let Some(window) = all.last_mut() {
-            window.push(extent);
-        }
-    }
-    all
-}
-
 /// Is it worth it?
 fn is_worn(window: &[Extent]) -> bool {
     let small = window.iter().filter(|extent| extent.length < SMALL_BELOW).count();
@@ -225,20 +207,6 @@ fn is_worn(window: &[Extent]) -> bool {
 fn holds_inline(window: &[Extent]) -> bool {
     let inline = window.iter().filter(|extent| matches!(extent.content, Content::Inline(_)));
     inline.count() >= WINDOW_FROM
-}
-
-/// Offset and length of what extents cover together without a gap.
-pub(crate) fn runs(extents: &[Extent]) -> Vec<(u64, u64)> {
-    let mut runs: Vec<(u64, u64)> = Vec::new();
-    for extent in extents {
-        match runs.last_mut() {
-            Some((offset, length)) if *offset + *length == extent.offset => {
-                *length += extent.length;
-            }
-            _ => runs.push((extent.offset, extent.length)),
-        }
-    }
-    runs
 }
 
 pub(crate) fn seen(extent: &Extent) -> SeenExtent {

@@ -5,6 +5,7 @@
 //! * [`known`]: the extents of a file as far as somebody was told of them.
 //! * [`stored`]: the extents of a file as records, and what a change does to these.
 //! * [`overlay`]: what was written over a file's extents, and what is sealed to become extents.
+//! * [`windows`]: which extents are rewritten together, and where.
 //!
 //! Pure: no I/O, no clock, no locks.
 
@@ -13,3 +14,4 @@ pub mod merged;
 pub mod overlay;
 pub mod runs;
 pub mod stored;
+pub mod windows;
