@@ -26,7 +26,7 @@ use tieline_bytes::Segment;
 use tieline_bytes::Whose;
 use tieline_foresight::ahead::Width;
 use tieline_ranges::overlay::Sealed;
-use tieline_ranges::windows::{runs, windows};
+use tieline_ranges::windows::{is_worn, runs, windows};
 use tieline_types::{Caller, Content, Digest, ErrorKind, Extent, FileId};
 use tieline_wire::meta::{GetExtents, OpenReply};
 use tieline_wire::ranges::{Compact, SeenContent, SeenExtent};
@@ -36,8 +36,6 @@ use tokio::time::Instant;
 pub(crate) const WORN_FROM: usize = 64;
 /// The same, in what an open tells of a file.
 const WORN_AT_OPEN: usize = 32;
-/// Small extents that make a window worth it.
-const WINDOW_FROM: usize = 8;
 /// How long a file must rest.
 const REST: Duration = Duration::from_secs(2);
 const BYTES_PER_SECOND: u64 = 32 << 20;
@@ -101,7 +99,7 @@ impl Shared {
                 windows(&layout, width(state), begun)
             });
             begun = if is_last { Vec::new() } else { windows.pop().unwrap_or_default() };
-            for window in windows.iter().filter(|window| is_worn(window)) {
+            for window in windows.iter().filter(|window| is_worn(window, SMALL_BELOW)) {
                 if file.is_dirty() {
                     // It does not rest any more.
                     self.mark_worn(file);
@@ -195,18 +193,6 @@ impl Shared {
         }
         Ok(all.freeze())
     }
-}
-
-/// Is it worth it?
-fn is_worn(window: &[Extent]) -> bool {
-    let small = window.iter().filter(|extent| extent.length < SMALL_BELOW).count();
-    small >= WINDOW_FROM && (runs(window).len() * 2 <= window.len() || holds_inline(window))
-}
-
-/// Bytes in the metadata that a chunk could hold as well.
-fn holds_inline(window: &[Extent]) -> bool {
-    let inline = window.iter().filter(|extent| matches!(extent.content, Content::Inline(_)));
-    inline.count() >= WINDOW_FROM
 }
 
 pub(crate) fn seen(extent: &Extent) -> SeenExtent {

@@ -1,6 +1,7 @@
 //! The arithmetic of extents. Whatever covers bytes of a file is a run from an offset on, and
 //! whatever is laid over runs cuts them: [`runs`] does that for all.
 //!
+//! * [`adler`]: checksums of ranges in a row.
 //! * [`merged`]: ranges without contents, merged where they touch.
 //! * [`known`]: the extents of a file as far as somebody was told of them.
 //! * [`stored`]: the extents of a file as records, and what a change does to these.
@@ -9,6 +10,7 @@
 //!
 //! Pure: no I/O, no clock, no locks.
 
+pub mod adler;
 pub mod known;
 pub mod merged;
 pub mod overlay;

@@ -1,12 +1,14 @@
 //! Extents as they are rewritten: which go together, and where chunks of a layout cut them.
 
 use std::collections::VecDeque;
-use tieline_types::{Extent, Layout};
+use tieline_types::{Content, Extent, Layout};
 
 /// A group ends where a chunk of the layout does, or when it has so many bytes or extents. One
 /// exchange takes at most 1024 of those: as many as these make, cut into the smallest chunks.
 const GROUP_BYTES: u64 = 32 << 20;
 const GROUP_EXTENTS: usize = 500;
+/// Small extents that make a window worth it.
+const WINDOW_FROM: usize = 8;
 /// Extents of one window.
 const WINDOW_MAX: usize = 1000;
 
@@ -82,10 +84,21 @@ pub fn runs(extents: &[Extent]) -> Vec<(u64, u64)> {
     runs
 }
 
+/// Is it worth it to make one chunk of a window, where extents below so many bytes are small?
+pub fn is_worn(window: &[Extent], small_below: u64) -> bool {
+    let small = window.iter().filter(|extent| extent.length < small_below).count();
+    small >= WINDOW_FROM && (runs(window).len() * 2 <= window.len() || holds_inline(window))
+}
+
+/// Bytes in the metadata that a chunk could hold as well.
+fn holds_inline(window: &[Extent]) -> bool {
+    let inline = window.iter().filter(|extent| matches!(extent.content, Content::Inline(_)));
+    inline.count() >= WINDOW_FROM
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tieline_types::Content;
 
     const MIB: u64 = 1 << 20;
 
