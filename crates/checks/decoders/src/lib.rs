@@ -51,6 +51,6 @@ pub const TARGETS: &[Target] = &[
     ("s3", s3::feed),
     ("token", token::feed),
     ("webdav", webdav::feed),
-    ("uris", uris::feed),
     ("signed", signed::feed),
+    ("uris", uris::feed),
 ];

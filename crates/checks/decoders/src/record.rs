@@ -39,9 +39,9 @@ pub fn feed(bytes: &[u8]) {
     let _ = key::lost_name_parts(bytes);
     let _ = key::file_id(bytes);
     let _ = key::chunk_id(bytes);
-    let _ = key::tape_file(bytes);
     let _ = key::exposed_pool_name(bytes);
     let _ = key::exposed_file(bytes);
+    let _ = key::tape_file(bytes);
     assert!(key::after(bytes).as_slice() > bytes);
 }
 

@@ -7,8 +7,8 @@
 //! * [`room`]: what is free of it, and promised to whom.
 //! * [`site`]: those limits: how much is filled, and for whom.
 //! * [`adopted`]: files that were there before us: listed, read, their checksums told.
-//! * [`tape`]: files put together for a site's HSM, and chunks made of what it brings back.
 //! * [`exposing`]: whole files under their names, in a directory of an exposed pool.
+//! * [`tape`]: files put together for a site's HSM, and chunks made of what it brings back.
 //! * [`volatile`]: which of its objects are not durable yet, and which never became so.
 //!
 //! Believes capabilities, not clients. Believes nobody about bytes: what is put is verified against

@@ -14,8 +14,8 @@
 //! * `delegation`, `made`: who acts for another, and what of the tree he may touch.
 //! * `chunks`: the records of extents in the store (their arithmetic: `tieline_ranges::stored`).
 //! * `mirrors`: noting copies of chunks that are missing.
-//! * `tape`: which HSM has a file, and what becomes of its copy there.
 //! * `exposed`: noting what is changed of pools whose files lie in a directory, too.
+//! * `tape`: which HSM has a file, and what becomes of its copy there.
 //! * `background`: changes that no client asked for.
 //! * `leases`, `opens`, `writers`: who may believe what for how long, have it open, and write it
 //!   (`holders`: who has something of which file, from either side).

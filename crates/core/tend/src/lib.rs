@@ -7,15 +7,15 @@
 //!
 //! * `collector`: ends dead sessions; deletes chunks nobody refers to, files nobody can name.
 //! * `mirrors`: bad and missing copies of chunks, and having them made again.
-//! * `tape`: files that are archived, restored and removed from tape, as wished.
 //! * `exposing`: pools whose files lie whole in a directory, too.
+//! * `tape`: files that are archived, restored and removed from tape, as wished.
 //! * `fsck`: compares records with each other and with the objects, and repairs, when asked.
 //! * `counts`: how many files there are, and who uses how much.
 //! * `dumps`: dumps beside the change log.
 //! * `pace`: a bounded rate.
 //!
-//! Knows no socket and no blob: questions after objects, copies, exposed files and tape leave
-//! through [`Objects`], [`ObjectMender`], [`ExposedObjects`] and [`TapeDriver`].
+//! Knows no socket and no blob: questions after objects, copies and tape leave through [`Objects`],
+//! [`ObjectMender`], [`ExposedObjects`] and [`TapeDriver`].
 //!
 //! Invariants: everything is done in bounded transactions, and what fails is left for the next
 //! round; nothing is deleted that any record or any living session may still name.
@@ -185,8 +185,8 @@ fn chores(parts: &Arc<Parts>) -> Vec<Box<dyn Chore>> {
         Box::new(collector::FreedChunks::new(parts, &pace)),
         Box::new(collector::Strays::new(parts, &pace)),
         Box::new(mirrors::Copies::new(parts)),
-        Box::new(tape::Tape::new(parts)),
         Box::new(exposing::Exposing::new(parts)),
+        Box::new(tape::Tape::new(parts)),
         Box::new(counts::Usage::new(parts)),
         Box::new(counts::Files::new(parts)),
     ];

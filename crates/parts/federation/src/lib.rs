@@ -153,11 +153,11 @@ pub fn apply(map: &FederationMap, edit: &MapEdit, now_ms: u64) -> Result<Federat
         MapEdit::PoolDestroy(name) => pool_destroy(&mut map, name)?,
         MapEdit::PoolAdd { pool, osts } => pool_add(&mut map, pool, osts)?,
         MapEdit::PoolRemove { pool, osts } => pool_remove(&mut map, pool, osts)?,
-        MapEdit::PoolHsm { pool, hsm } => pool_hsm(&mut map, pool, hsm.as_ref())?,
         MapEdit::PoolExpose { pool, directory, ost, is_trusted } => {
             exposure::expose(&mut map, pool, (directory, *ost), *is_trusted)?;
         }
         MapEdit::PoolHide(pool) => exposure::hide(&mut map, pool)?,
+        MapEdit::PoolHsm { pool, hsm } => pool_hsm(&mut map, pool, hsm.as_ref())?,
         MapEdit::OstActivate(ost) => set_active(&mut map, *ost, true)?,
         MapEdit::OstDeactivate(ost) => set_active(&mut map, *ost, false)?,
         MapEdit::FlavorSet(rule) => match &mut map.security {
@@ -193,8 +193,7 @@ fn pool_new(map: &mut FederationMap, name: &PoolName) -> Result<(), EditError> {
     if map.pool(name).is_some() {
         return Err(EditError::PoolExists(name.clone()));
     }
-    let (name, osts) = (name.clone(), vec![]);
-    map.pools.push(Pool { name, osts, exposure: None, hsm: None });
+    map.pools.push(Pool { name: name.clone(), osts: vec![], exposure: None, hsm: None });
     map.pools.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(())
 }

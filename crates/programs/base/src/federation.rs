@@ -149,12 +149,12 @@ pub struct OstText {
 pub struct PoolText {
     pub name: PoolName,
     pub osts: Vec<u16>,
-    /// How its files get to tape and back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hsm: Option<Hsm>,
     /// Where its files lie, too, as `tieline pool set --expose` said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exposed: Option<ExposedText>,
+    /// How its files get to tape and back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hsm: Option<Hsm>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -276,8 +276,8 @@ impl MapText {
         let pool = map.pools.iter().map(|pool| PoolText {
             name: pool.name.clone(),
             osts: pool.osts.iter().map(|ost| ost.0).collect(),
-            hsm: pool.hsm.clone(),
             exposed: pool.exposure.as_ref().map(ExposedText::of),
+            hsm: pool.hsm.clone(),
         });
         let repository = map.repositories().map(|known| {
             let (list, keys) = match &known.catalog {
@@ -511,11 +511,11 @@ fn pools(texts: &[PoolText], osts: &BTreeSet<u16>) -> Result<Vec<Pool>, MapTextE
             return Err(MapTextError::PoolOst { pool: text.name.clone(), ost });
         }
         let osts = text.osts.iter().map(|&ost| OstIndex(ost)).collect();
+        let exposure = text.exposed.as_ref().map(ExposedText::record);
         let hsm = text.hsm.clone();
         if let Some(error) = hsm.as_ref().and_then(|hsm| hsm.validate().err()) {
             return Err(MapTextError::PoolHsm { pool: text.name.clone(), error });
         }
-        let exposure = text.exposed.as_ref().map(ExposedText::record);
         pools.push(Pool { name: text.name.clone(), osts, exposure, hsm });
     }
     Ok(pools)

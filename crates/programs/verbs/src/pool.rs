@@ -31,7 +31,7 @@ pub enum Pool {
     Add(Members),
     /// Take OSTs out of a pool
     Remove(Members),
-    /// Say what a pool's files get beside OSTs: a directory with whole files, or a tape
+    /// Say what a pool's files get beside OSTs: a directory in which they lie whole, or a tape
     Set(Set),
     /// Remove a pool that is empty
     Destroy(One),
@@ -76,8 +76,7 @@ pub struct Set {
     /// FS.POOL
     name: String,
     /// Expose it there: an empty directory on the machine of the pool's first OST
-    #[arg(long, value_name = "DIR",
-        required_unless_present_any = ["no_expose", "hsm", "no_hsm"])]
+    #[arg(long, value_name = "DIR")]
     expose: Option<String>,
     /// Expose it no more: what lies there is removed
     #[arg(long, conflicts_with_all = ["expose", "ost", "at_rest"])]
@@ -113,7 +112,7 @@ pub fn run(verb: Pool) -> anyhow::Result<()> {
         }
         Pool::Set(set) => {
             let (location, pool) = target(set.fs.clone(), &set.name)?;
-            edit(&location, set.edit(pool)?, None)
+            set.edits(&pool)?.into_iter().try_for_each(|one| edit(&location, one, None))
         }
         Pool::List { json, fs, name } => list(fs, name, json),
     }
@@ -181,17 +180,27 @@ async fn directories_with(
 }
 
 impl Set {
-    fn edit(self, pool: PoolName) -> anyhow::Result<MapEdit> {
-        if let Some(hsm) = self.hsm.wish()? {
-            return Ok(MapEdit::PoolHsm { pool, hsm });
+    fn edits(self, pool: &PoolName) -> anyhow::Result<Vec<MapEdit>> {
+        let mut edits = Vec::new();
+        if self.no_expose {
+            edits.push(MapEdit::PoolHide(pool.clone()));
         }
-        let Some(directory) = self.expose else { return Ok(MapEdit::PoolHide(pool)) };
-        let ost = match &self.ost {
-            Some(ost) => parse_all(std::slice::from_ref(ost))?.indices.first().copied(),
-            None => None,
-        };
-        let is_trusted = self.at_rest.is_some();
-        Ok(MapEdit::PoolExpose { pool, directory, ost, is_trusted })
+        if let Some(directory) = self.expose {
+            let ost = match &self.ost {
+                Some(ost) => parse_all(std::slice::from_ref(ost))?.indices.first().copied(),
+                None => None,
+            };
+            let (pool, is_trusted) = (pool.clone(), self.at_rest.is_some());
+            edits.push(MapEdit::PoolExpose { pool, directory, ost, is_trusted });
+        }
+        if let Some(hsm) = self.hsm.wish()? {
+            edits.push(MapEdit::PoolHsm { pool: pool.clone(), hsm });
+        }
+        if edits.is_empty() {
+            let what = "nothing to set: say --expose DIR, --no-expose, --hsm SCRIPT or --no-hsm";
+            return Err(Usage(what.into()).into());
+        }
+        Ok(edits)
     }
 }
 
@@ -257,13 +266,11 @@ fn pools_json(map: &FederationMap, only: Option<&PoolName>) -> Value {
     let pools = map.pools.iter().filter(|pool| only.is_none_or(|only| pool.name == *only));
     let one = |pool: &map::Pool| {
         let osts: Vec<u16> = pool.osts.iter().map(|ost| ost.0).collect();
-        let mut shown = json!({ "name": pool.name, "osts": osts });
+        let hsm = pool.hsm.as_ref().map(hsm::json);
+        let mut shown = json!({ "name": pool.name, "osts": osts, "hsm": hsm });
         if let (Some(exposure), Some(shown)) = (pool.exposed(), shown.as_object_mut()) {
             let (directory, ost) = (&exposure.directory, exposure.ost.label());
             shown.insert("exposed".to_owned(), json!({ "directory": directory, "ost": ost }));
-        }
-        if let (Some(hsm), Some(shown)) = (&pool.hsm, shown.as_object_mut()) {
-            shown.insert("hsm".to_owned(), hsm::json(hsm));
         }
         shown
     };
@@ -290,12 +297,12 @@ fn pools_text(
             for ost in &pool.osts {
                 writeln!(out, "{fs}-{}", ost.label())?;
             }
-            if let Some(hsm) = &pool.hsm {
-                writeln!(out, "{}", hsm::text(hsm))?;
-            }
             if let Some(exposure) = pool.exposed() {
                 let (directory, ost) = (&exposure.directory, exposure.ost.label());
                 writeln!(out, "Exposed in {directory} by the server of {fs}-{ost}")?;
+            }
+            if let Some(hsm) = &pool.hsm {
+                writeln!(out, "{}", hsm::text(hsm))?;
             }
         }
     }

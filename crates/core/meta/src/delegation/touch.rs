@@ -128,9 +128,9 @@ pub fn touched(request: &Request, reads_all: bool) -> Option<Vec<Touch<'_>>> {
         | R::ChecksumAdopted(_)
         | R::Fill(_)
         | R::GrantRoom(_)
-        | R::DriveTape(_)
         | R::StageFile(_)
         | R::ArrangeExposed(_)
-        | R::ListExposed(_) => return None,
+        | R::ListExposed(_)
+        | R::DriveTape(_) => return None,
     })
 }

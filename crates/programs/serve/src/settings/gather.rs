@@ -27,8 +27,8 @@ impl Gathered {
         let mdt = table.remove("mdt");
         let osts = table.remove("ost");
         let kerberos = table.remove("kerberos");
-        let hsm = table.remove("hsm");
         let http = table.remove("http");
+        let hsm = table.remove("hsm");
         let settings = self.table::<Settings>(table, "");
         let kerberos = match kerberos {
             None => None,
@@ -72,8 +72,8 @@ impl Gathered {
         };
         let Some(mut settings) = settings else { return Err(Wrongs(self.wrongs.clone())) };
         (settings.mdt, settings.ost, settings.kerberos) = (mdt, osts, kerberos);
-        settings.hsm = hsm;
         settings.http = http;
+        settings.hsm = hsm;
         Ok(settings)
     }
 

@@ -9,10 +9,10 @@ use tieline_types::{Hsm, Span};
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The site's HSM script, by dCache's convention: put, get and remove
-    #[arg(long, value_name = "SCRIPT", conflicts_with_all = ["expose", "no_expose"])]
+    #[arg(long, value_name = "SCRIPT")]
     hsm: Option<String>,
     /// Nothing goes to tape any more; what is there is not brought back
-    #[arg(long, conflicts_with_all = ["hsm", "expose", "no_expose"])]
+    #[arg(long, conflicts_with = "hsm")]
     no_hsm: bool,
     /// What the HSM is called [default: the script's name]
     #[arg(long, value_name = "NAME", requires = "hsm")]

@@ -60,17 +60,17 @@ const LIMITS: u8 = 3;
 const GRACE: u8 = 4;
 const SHARE: u8 = 5;
 
-/// What is on tape, in the second byte of such a key.
-const TAPE_COPY: u8 = 1;
-const TAPE_WISH: u8 = 2;
-const TAPE_REMOVAL: u8 = 3;
-
 /// What is said of an exposed pool, in the second byte of such a key.
 const EXPOSE_NOTE: u8 = 1;
 const EXPOSED: u8 = 2;
 const EXPOSED_ENTRY: u8 = 3;
 const EXPOSED_POOL: u8 = 4;
 const EXPOSE_STEPS: u8 = 5;
+
+/// What is on tape, in the second byte of such a key.
+const TAPE_COPY: u8 = 1;
+const TAPE_WISH: u8 = 2;
+const TAPE_REMOVAL: u8 = 3;
 
 /// A key's bytes.
 pub type Key = Vec<u8>;

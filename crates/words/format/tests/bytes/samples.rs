@@ -403,34 +403,6 @@ fn extents() -> Vec<Sample> {
     ]
 }
 
-fn tape_records() -> Vec<Sample> {
-    let pool: PoolName = "uf".parse().unwrap();
-    let uris = vec!["osm://osm/?store=sql&group=cms&bfid=3434.0.994".to_owned()];
-    let copy = TapeCopy {
-        uris: uris.clone(),
-        pool: pool.clone(),
-        size: 70_000_000,
-        digest: Digest::blake3([0xd1; 32]),
-        adler32: 0x0123_4567,
-        at: time(5),
-    };
-    let failure = WishFailure {
-        kind: ErrorKind::NoSpace,
-        detail: "put: exit status 41 (no space left on device)".to_owned(),
-        at: time(6),
-    };
-    let state = WishState { failure: Some(failure), ..WishState::new(TapeWish::Archive, time(4)) };
-    let (tries, next_ms) = (3, 1_700_000_120_000);
-    let removal = mdt::TapeRemoval { pool: pool.clone(), uris, since: time(7), tries, next_ms };
-    let tape = Some(mdt::TapePlace { pool, offset: 8 << 20 });
-    vec![
-        record("", mdt::Archived { copy, content: Version(12_300) }),
-        record("", mdt::Wished { state }),
-        record("", removal),
-        record("-tape", mdt::Chunk { tape, places: vec![], ..chunk() }),
-    ]
-}
-
 fn exposed_records() -> Vec<Sample> {
     let names = vec![mdt::NameOf { parent: directory(), name: "run7.root".parse().unwrap() }];
     let exposed = mdt::Exposed {
@@ -478,6 +450,34 @@ fn exposed_map() -> FederationMap {
         hsm: None,
     }];
     FederationMap { pools, ..federation_map() }
+}
+
+fn tape_records() -> Vec<Sample> {
+    let pool: PoolName = "uf".parse().unwrap();
+    let uris = vec!["osm://osm/?store=sql&group=cms&bfid=3434.0.994".to_owned()];
+    let copy = TapeCopy {
+        uris: uris.clone(),
+        pool: pool.clone(),
+        size: 70_000_000,
+        digest: Digest::blake3([0xd1; 32]),
+        adler32: 0x0123_4567,
+        at: time(5),
+    };
+    let failure = WishFailure {
+        kind: ErrorKind::NoSpace,
+        detail: "put: exit status 41 (no space left on device)".to_owned(),
+        at: time(6),
+    };
+    let state = WishState { failure: Some(failure), ..WishState::new(TapeWish::Archive, time(4)) };
+    let (tries, next_ms) = (3, 1_700_000_120_000);
+    let removal = mdt::TapeRemoval { pool: pool.clone(), uris, since: time(7), tries, next_ms };
+    let tape = Some(mdt::TapePlace { pool, offset: 8 << 20 });
+    vec![
+        record("", mdt::Archived { copy, content: Version(12_300) }),
+        record("", mdt::Wished { state }),
+        record("", removal),
+        record("-tape", mdt::Chunk { tape, places: vec![], ..chunk() }),
+    ]
 }
 
 fn chunk() -> mdt::Chunk {
