@@ -226,7 +226,11 @@ fn map() -> FederationMap {
             })
             .collect(),
         pools: (0..SITES.len())
-            .map(|index| Pool { name: pool(index), osts: vec![OstIndex(index as u16)] })
+            .map(|index| Pool {
+                name: pool(index),
+                osts: vec![OstIndex(index as u16)],
+                exposure: None,
+            })
             .collect(),
         security: None,
         invitations: None,

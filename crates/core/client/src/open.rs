@@ -27,6 +27,8 @@ impl Shared {
         id: FileId,
         access: Access,
     ) -> Result<Opened> {
+        let is_change = access.write || access.truncate;
+        let _begun = is_change.then(|| self.handles.begin(id));
         let mut known = self.open_cached(caller, id, access);
         if access.read && !access.write && !access.truncate {
             self.come_to_file(caller, id, known.is_some()).await;

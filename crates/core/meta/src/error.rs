@@ -124,6 +124,11 @@ pub enum Error {
          `tieline mirror resync` first, or split another", .ost.label()
     )]
     NotWhole { offset: u64, ost: OstIndex },
+    #[error(
+        "pool {pool} is exposed, and what lies there of the file is not taken away yet: {reason}. \
+         The change waits for it; `tieline pool set {pool} --no-expose` ends the exposure"
+    )]
+    StillExposed { pool: PoolName, reason: String },
     #[error("chunk {chunk} was freed: fetch the extents again")]
     ChunkGone { chunk: GrantedId },
     #[error("chunk {chunk} is named with another session's grant")]
@@ -225,7 +230,9 @@ impl Error {
             Self::LocksFull { .. } => ErrorKind::NoLocks,
             Self::LockLost { .. } => ErrorKind::LockLost,
             Self::SessionLost { .. } => ErrorKind::SessionLost,
-            Self::AnswersFull { .. } | Self::LossUntold { .. } => ErrorKind::Overloaded,
+            Self::AnswersFull { .. } | Self::LossUntold { .. } | Self::StillExposed { .. } => {
+                ErrorKind::Overloaded
+            }
             Self::Contended { .. } => ErrorKind::Conflict,
             Self::NotServed { .. } | Self::NotDelegated { .. } | Self::Unmounted { .. } => {
                 ErrorKind::NotSupported

@@ -34,6 +34,7 @@ use tieline_world::World;
 
 mod capabilities;
 mod delegations;
+mod exposed;
 mod identities;
 mod junctions;
 mod mirrors;
@@ -330,7 +331,7 @@ impl Mdt {
     }
 
     /// How often it was started.
-    pub(crate) fn boot(&self) -> u64 {
+    pub fn boot(&self) -> u64 {
         self.boot
     }
 

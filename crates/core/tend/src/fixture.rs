@@ -10,7 +10,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tieline_format::mdt::PayerChange;
+use tieline_format::mdt::{Inode, PayerChange};
 use tieline_kv::{MemoryStore, Snapshot};
 pub use tieline_meta::fixture::{House as MdtAlone, *};
 use tieline_meta::{CopyMender, Mdt, Settings};
@@ -24,6 +24,10 @@ use tieline_wire::data::{
     ForeignName, ListObjects, ListObjectsReply, ObjectOwner, ReadObject, ReadObjectReply,
     StatObject, StatObjectReply,
 };
+use tieline_wire::exposed::{
+    ArrangeExposed, ArrangeExposedReply, ListExposed, ListExposedReply, StageFile, StageFileReply,
+};
+use tieline_wire::meta::ExtentPage;
 use tieline_wire::mirrors::{
     FetchChunk, FetchChunkReply, Trouble, VerifyObject, VerifyObjectReply,
 };
@@ -245,6 +249,8 @@ impl House {
             objects: remover.clone(),
             mender: mender.clone(),
             mirrors: mirrors.clone(),
+            exposed: Arc::new(Nowhere),
+            exposures: Arc::default(),
         });
         Self { mdt, remover, mender, mirrors, tender: Arc::new(tender) }
     }
@@ -295,6 +301,24 @@ impl House {
 
     pub fn strays(&self) -> Strays {
         Strays::new(self.parts(), &self.pace())
+    }
+}
+
+/// No pool is exposed anywhere.
+pub struct Nowhere;
+
+#[async_trait::async_trait]
+impl crate::ExposedObjects for Nowhere {
+    async fn stage(&self, _: StageFile, _: Duration) -> Result<StageFileReply, Failure> {
+        Err(Failure::new(ErrorKind::Unreachable, "no OSS"))
+    }
+
+    async fn arrange(&self, _: ArrangeExposed) -> Result<ArrangeExposedReply, Failure> {
+        Err(Failure::new(ErrorKind::Unreachable, "no OSS"))
+    }
+
+    async fn list_exposed(&self, _: ListExposed) -> Result<ListExposedReply, Failure> {
+        Err(Failure::new(ErrorKind::Unreachable, "no OSS"))
     }
 }
 
@@ -401,6 +425,26 @@ impl Tended for TendedMdt {
 
     fn more_places(&self, layout: &Layout, there: &[OstIndex], count: usize) -> Vec<OstIndex> {
         self.0.more_places(layout, there, count)
+    }
+
+    fn boot(&self) -> u64 {
+        self.0.boot()
+    }
+
+    async fn extents_of(
+        &self,
+        file: FileId,
+        offset: u64,
+        limit: usize,
+    ) -> Result<Option<(Inode, ExtentPage)>, Failure> {
+        self.0.extents_of(file, offset, limit).await
+    }
+
+    async fn still_written(
+        &self,
+        files: &BTreeMap<FileId, (SessionId, BTreeSet<FileId>)>,
+    ) -> Result<BTreeSet<FileId>, Failure> {
+        self.0.still_written(files).await
     }
 
     fn copy_capability(&self, to: OstIndex, file: FileId, from: &[OstPlace]) -> Option<Vec<u8>> {

@@ -7,13 +7,14 @@
 //!
 //! * `collector`: ends dead sessions; deletes chunks nobody refers to, files nobody can name.
 //! * `mirrors`: bad and missing copies of chunks, and having them made again.
+//! * `exposing`: pools whose files lie whole in a directory, too.
 //! * `fsck`: compares records with each other and with the objects, and repairs, when asked.
 //! * `counts`: how many files there are, and who uses how much.
 //! * `dumps`: dumps beside the change log.
 //! * `pace`: a bounded rate.
 //!
-//! Knows no socket and no blob: questions after objects and copies leave through [`Objects`] and
-//! [`ObjectMender`].
+//! Knows no socket and no blob: questions after objects and copies leave through [`Objects`],
+//! [`ObjectMender`] and [`ExposedObjects`].
 //!
 //! Invariants: everything is done in bounded transactions, and what fails is left for the next
 //! round; nothing is deleted that any record or any living session may still name.
@@ -23,12 +24,14 @@ mod collector;
 mod counts;
 mod dumps;
 mod error;
+mod exposing;
 mod fsck;
 mod mirrors;
 mod pace;
 mod settings;
 mod tended;
 
+pub use exposing::{ExposedObjects, Exposures};
 pub use mirrors::Mirrors;
 pub use settings::Settings;
 pub use tended::Tended;
@@ -69,6 +72,9 @@ pub struct Parts {
     pub mender: Arc<dyn ObjectMender>,
     /// What the MDT hears of copies goes there.
     pub mirrors: Arc<Mirrors>,
+    pub exposed: Arc<dyn ExposedObjects>,
+    /// And what it notes of exposed pools.
+    pub exposures: Arc<Exposures>,
 }
 
 impl Parts {
@@ -165,6 +171,7 @@ fn chores(parts: &Arc<Parts>) -> Vec<Box<dyn Chore>> {
         Box::new(collector::FreedChunks::new(parts, &pace)),
         Box::new(collector::Strays::new(parts, &pace)),
         Box::new(mirrors::Copies::new(parts)),
+        Box::new(exposing::Exposing::new(parts)),
         Box::new(counts::Usage::new(parts)),
         Box::new(counts::Files::new(parts)),
     ];

@@ -131,7 +131,7 @@ impl Plan {
             }));
             // Checked by `check_sites`.
             if let Ok(name) = site.site.as_str().parse() {
-                map.pool.push(PoolText { name, osts });
+                map.pool.push(PoolText { name, osts, exposed: None });
             }
         }
         map
@@ -257,6 +257,7 @@ impl Plan {
             root: self.sites.first().map(|root| root.mds.address.clone()).into_iter().collect(),
             mdt: None,
             ost: Vec::new(),
+            http: None,
             kerberos: self.kerberos(site, role),
         }
     }

@@ -16,6 +16,7 @@ use crate::batches;
 use crate::capabilities::Capabilities;
 use crate::connections::Connections;
 use crate::edits::Edits;
+use crate::exposed;
 use crate::identities::{Errand, Identities, Who, pool_admin, site_admin};
 use crate::maps::MapKeeper;
 use crate::peers::Peers;
@@ -264,6 +265,18 @@ impl Node {
             MapEdit::PoolAdd { pool, .. } | MapEdit::PoolRemove { pool, .. } => {
                 vec![pool_admin(pool)]
             }
+            // It is written to a machine of that site.
+            MapEdit::PoolExpose { pool, ost, .. } => {
+                let known = current.map.pool(pool);
+                let ost = ost.or(known.and_then(|pool| pool.osts.first().copied()));
+                let known = ost.and_then(|ost| current.map.ost(ost));
+                known.map(|ost| site_admin(&ost.site)).into_iter().collect()
+            }
+            MapEdit::PoolHide(pool) => {
+                let known = current.map.pool(pool).and_then(|pool| pool.exposure.as_ref());
+                let known = known.and_then(|exposure| current.map.ost(exposure.ost));
+                known.map(|ost| site_admin(&ost.site)).into_iter().collect()
+            }
             MapEdit::OstActivate(ost) | MapEdit::OstDeactivate(ost) => {
                 let known = current.map.ost(*ost);
                 known.map(|ost| site_admin(&ost.site)).into_iter().collect()
@@ -462,6 +475,9 @@ impl Node {
         let own = self.guard.mdts_of(server);
         match request {
             Request::OstStatus(_) | Request::ListObjects(_) | Request::StatObject(_) => true,
+            Request::StageFile(stage) => own.contains(&stage.file.mdt()),
+            Request::ArrangeExposed(arrange) => own.contains(&arrange.mdt),
+            Request::ListExposed(_) => !own.is_empty(),
             Request::DeleteChunks(delete) => delete.chunks.iter().all(|c| own.contains(&c.mdt)),
             Request::FetchChunk(fetch) => {
                 // Nor from where it would be read on behalf of another MDS.
@@ -496,6 +512,13 @@ impl Node {
             let detail = "only the MDS of a chunk deletes it, or has it copied".to_owned();
             let failure = Failure::new(ErrorKind::NotPermitted, detail);
             return Err(self.recorded(&context, failure));
+        }
+        if exposed::is_exposing(&request) {
+            if !is_its {
+                return Err(self.recorded(&context, exposed::refused()));
+            }
+            let answer = self.call_exposed(chunks, request).await;
+            return answer.unwrap_or_else(|| Err(exposed::refused()));
         }
         if let Request::FetchChunk(message) = request {
             let fetched = chunks.fetch(message, &*self.peers).await;

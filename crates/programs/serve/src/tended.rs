@@ -1,15 +1,16 @@
 //! An MDT and its background work, plugged together: each sees the other by a trait.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_format::mdt::PayerChange;
+use tieline_format::mdt::{Inode, PayerChange};
 use tieline_kv::Snapshot;
-use tieline_meta::{CopyMender, Mdt};
-use tieline_tend::{Mirrors, Tended};
+use tieline_meta::{CopyMender, Exposer, Mdt};
+use tieline_tend::{Exposures, Mirrors, Tended};
 use tieline_types::background::Change;
-use tieline_types::{FileId, Grant, GrantedId, Layout, OstIndex, OstPlace, SessionId};
+use tieline_types::{FileId, Grant, GrantedId, Layout, OstIndex, OstPlace, PoolName, SessionId};
 use tieline_wire::Failure;
+use tieline_wire::meta::ExtentPage;
 use tieline_wire::mirrors::Trouble;
 
 /// What its background work must know of an MDT's settings.
@@ -35,6 +36,20 @@ impl CopyMender for Copies {
 
     fn hurry(&self, chunk: GrantedId, file: FileId) -> Option<Trouble> {
         self.0.hurry(chunk, file)
+    }
+}
+
+/// Whoever looks after exposed pools, as the MDT sees it.
+pub struct Exposed(pub Arc<Exposures>);
+
+#[async_trait::async_trait]
+impl Exposer for Exposed {
+    fn noted(&self, pool: &PoolName) {
+        self.0.noted(pool);
+    }
+
+    async fn take_away(&self, pool: &PoolName, files: Vec<FileId>) -> Result<(), Failure> {
+        self.0.take_away(pool, files).await
     }
 }
 
@@ -125,6 +140,26 @@ impl Tended for TendedMdt {
 
     fn more_places(&self, layout: &Layout, there: &[OstIndex], count: usize) -> Vec<OstIndex> {
         self.0.more_places(layout, there, count)
+    }
+
+    fn boot(&self) -> u64 {
+        self.0.boot()
+    }
+
+    async fn extents_of(
+        &self,
+        file: FileId,
+        offset: u64,
+        limit: usize,
+    ) -> Result<Option<(Inode, ExtentPage)>, Failure> {
+        self.0.extents_of(file, offset, limit).await
+    }
+
+    async fn still_written(
+        &self,
+        files: &BTreeMap<FileId, (SessionId, BTreeSet<FileId>)>,
+    ) -> Result<BTreeSet<FileId>, Failure> {
+        self.0.still_written(files).await
     }
 
     fn copy_capability(&self, to: OstIndex, file: FileId, from: &[OstPlace]) -> Option<Vec<u8>> {

@@ -29,6 +29,8 @@ pub enum Pool {
     Add(Members),
     /// Take OSTs out of a pool
     Remove(Members),
+    /// Have a pool's closed files lie whole in a directory, too, or no more
+    Set(Set),
     /// Remove a pool that is empty
     Destroy(One),
     /// List the pools of a file system, or the OSTs of a pool
@@ -64,6 +66,27 @@ pub struct Members {
     osts: Vec<String>,
 }
 
+#[derive(clap::Args, Debug)]
+pub struct Set {
+    /// Path below the file system, or tieline://HOST[:PORT]/FS
+    #[arg(long)]
+    fs: Option<OsString>,
+    /// FS.POOL
+    name: String,
+    /// Expose it there: an empty directory on the machine of the pool's first OST
+    #[arg(long, value_name = "DIR", required_unless_present = "no_expose")]
+    expose: Option<String>,
+    /// Expose it no more: what lies there is removed
+    #[arg(long, conflicts_with_all = ["expose", "ost", "at_rest"])]
+    no_expose: bool,
+    /// Whose machine has the directory [default: the pool's first OST]
+    #[arg(long, value_name = "OST")]
+    ost: Option<String>,
+    /// trusted: also where a rule has bytes encrypted on their way (krb5p)
+    #[arg(long, value_name = "trusted", value_parser = ["trusted"])]
+    at_rest: Option<String>,
+}
+
 pub fn run(verb: Pool) -> anyhow::Result<()> {
     crate::log_start();
     match verb {
@@ -82,6 +105,10 @@ pub fn run(verb: Pool) -> anyhow::Result<()> {
         Pool::Remove(members) => {
             let (location, pool, osts) = members.target()?;
             edit(&location, MapEdit::PoolRemove { pool: pool.clone(), osts }, Some(&pool))
+        }
+        Pool::Set(set) => {
+            let (location, pool) = target(set.fs.clone(), &set.name)?;
+            edit(&location, set.edit(pool)?, None)
         }
         Pool::List { json, fs, name } => list(fs, name, json),
     }
@@ -148,6 +175,18 @@ async fn directories_with(
     Ok(())
 }
 
+impl Set {
+    fn edit(self, pool: PoolName) -> anyhow::Result<MapEdit> {
+        let Some(directory) = self.expose else { return Ok(MapEdit::PoolHide(pool)) };
+        let ost = match &self.ost {
+            Some(ost) => parse_all(std::slice::from_ref(ost))?.indices.first().copied(),
+            None => None,
+        };
+        let is_trusted = self.at_rest.is_some();
+        Ok(MapEdit::PoolExpose { pool, directory, ost, is_trusted })
+    }
+}
+
 impl Members {
     fn target(self) -> anyhow::Result<(Location, PoolName, Vec<OstIndex>)> {
         let osts = parse_all(&self.osts)?;
@@ -210,7 +249,12 @@ fn pools_json(map: &FederationMap, only: Option<&PoolName>) -> Value {
     let pools = map.pools.iter().filter(|pool| only.is_none_or(|only| pool.name == *only));
     let one = |pool: &map::Pool| {
         let osts: Vec<u16> = pool.osts.iter().map(|ost| ost.0).collect();
-        json!({ "name": pool.name, "osts": osts })
+        let mut shown = json!({ "name": pool.name, "osts": osts });
+        if let (Some(exposure), Some(shown)) = (pool.exposed(), shown.as_object_mut()) {
+            let (directory, ost) = (&exposure.directory, exposure.ost.label());
+            shown.insert("exposed".to_owned(), json!({ "directory": directory, "ost": ost }));
+        }
+        shown
     };
     pools.map(one).collect()
 }
@@ -234,6 +278,10 @@ fn pools_text(
             writeln!(out, "Pool: {fs}.{name}")?;
             for ost in &pool.osts {
                 writeln!(out, "{fs}-{}", ost.label())?;
+            }
+            if let Some(exposure) = pool.exposed() {
+                let (directory, ost) = (&exposure.directory, exposure.ost.label());
+                writeln!(out, "Exposed in {directory} by the server of {fs}-{ost}")?;
             }
         }
     }

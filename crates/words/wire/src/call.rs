@@ -6,8 +6,8 @@
 //! are never reused.
 
 use crate::{
-    BodyError, capability, chores, data, federation, identity, ledger, locks, meta, mirrors,
-    quotas, ranges, trees,
+    BodyError, capability, chores, data, exposed, federation, identity, ledger, locks, meta,
+    mirrors, quotas, ranges, trees,
 };
 use minicbor::{Decode, Decoder, Encode};
 use tieline_types::{Caller, FileId, RequestNumber};
@@ -326,6 +326,10 @@ calls! {
         111 ChecksumAdopted data::ChecksumAdopted => data::ChecksumAdoptedReply;
         112 Fill data::Fill => data::FillReply;
         113 GrantRoom data::GrantRoom => data::GrantRoomReply;
+        // Files that lie whole in a directory.
+        130 StageFile exposed::StageFile => exposed::StageFileReply;
+        131 ArrangeExposed exposed::ArrangeExposed => exposed::ArrangeExposedReply;
+        132 ListExposed exposed::ListExposed => exposed::ListExposedReply;
     }
 }
 

@@ -123,6 +123,9 @@ pub fn touched(request: &Request, reads_all: bool) -> Option<Vec<Touch<'_>>> {
         | R::ListAdopted(_)
         | R::ChecksumAdopted(_)
         | R::Fill(_)
-        | R::GrantRoom(_) => return None,
+        | R::GrantRoom(_)
+        | R::StageFile(_)
+        | R::ArrangeExposed(_)
+        | R::ListExposed(_) => return None,
     })
 }

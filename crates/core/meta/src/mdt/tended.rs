@@ -36,6 +36,15 @@ impl Mdt {
             let mut view = View::new(scene, self.parts.store.begin().await?);
             let run = background::run(&mut view, change).await;
             let counted = view.counted;
+            if run.is_ok() {
+                let exposed = view.still_exposed().await?;
+                if !exposed.is_empty() {
+                    drop(view);
+                    self.take_away(exposed).await?;
+                    continue;
+                }
+            }
+            let noted = std::mem::take(&mut view.exposure.noted);
             let committed = match run {
                 Ok(is_done) => view.commit().await.map(|committed| (is_done, committed)),
                 Err(error) => Err(error),
@@ -45,6 +54,7 @@ impl Mdt {
                 Err(error) => return Err(error),
                 Ok((is_done, committed)) => {
                     self.inodes.add(counted);
+                    self.tell_exposer(&noted);
                     committed.durable.await?;
                     if let Change::Purge(_, file) = change {
                         self.leases.gone(&BTreeSet::from([*file]));
@@ -104,6 +114,7 @@ impl Mdt {
             is_shared: None,
             writes: None,
             moves: None,
+            asks_open: None,
         };
         let answer = self.parts.recaller.recall(session, recall, self.settings.lease).await;
         Ok(answer.map(|answer| answer.open))
@@ -195,7 +206,7 @@ impl Mdt {
         self.placement.choose_more(&map.map, layout, there, count).unwrap_or_default()
     }
 
-    fn noted(&self, error: Error) -> Failure {
+    pub(crate) fn noted(&self, error: Error) -> Failure {
         self.note(&error);
         error.into_failure(self.settings.mdt)
     }

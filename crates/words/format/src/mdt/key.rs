@@ -28,12 +28,18 @@
 //! | `w` table of identities | 0 | [`super::Identities`] |
 //! | `w` identity | 1 for a user, 2 for a group; its number | [`super::Identity`] |
 //! | `x` xattr | file, name | [`super::XattrValue`] |
+//! | `y` file to be looked at, of an exposed pool | 1, pool, file | [`super::ExposeNote`] |
+//! | `y` exposed file or directory | 2, pool, file | [`super::Exposed`] |
+//! | `y` name that is exposed | 3, pool, directory, name | [`super::ExposedEntry`] |
+//! | `y` how far a pool's exposure is | 4, pool | [`super::ExposedPool`] |
+//! | `y` steps that were last begun there | 5, pool | [`super::ExposeSteps`] |
 //!
 //! Retired letters: none.
 
 use tieline_types::quota::{Payer, PayerKind};
 use tieline_types::{
-    FileId, Grant, GrantedId, IdentityKind, MdtIndex, Name, RequestNumber, SessionId, XattrName,
+    FileId, Grant, GrantedId, IdentityKind, MdtIndex, Name, PoolName, RequestNumber, SessionId,
+    XattrName,
 };
 
 /// What lacks copies, in the second byte of such a key.
@@ -50,6 +56,13 @@ const USAGE: u8 = 2;
 const LIMITS: u8 = 3;
 const GRACE: u8 = 4;
 const SHARE: u8 = 5;
+
+/// What is said of an exposed pool, in the second byte of such a key.
+const EXPOSE_NOTE: u8 = 1;
+const EXPOSED: u8 = 2;
+const EXPOSED_ENTRY: u8 = 3;
+const EXPOSED_POOL: u8 = 4;
+const EXPOSE_STEPS: u8 = 5;
 
 /// A key's bytes.
 pub type Key = Vec<u8>;
@@ -322,6 +335,72 @@ fn payer_at(key: &[u8], at: usize) -> Option<Payer> {
         name => Some(std::str::from_utf8(name).ok()?.parse().ok()?),
     };
     Some(Payer { kind, id, pool })
+}
+
+fn of_pool(what: u8, pool: &PoolName) -> KeyWriter {
+    // No name of a pool has a zero byte: none precedes the keys of another.
+    KeyWriter::new(b'y').raw(&[what]).raw(pool.as_str().as_bytes()).raw(&[0])
+}
+
+/// A file of an exposed pool that was changed.
+pub fn expose_note(pool: &PoolName, file: FileId) -> Key {
+    of_pool(EXPOSE_NOTE, pool).u64(file.0).0
+}
+
+/// Precedes all files of the pool that were changed.
+pub fn expose_notes(pool: &PoolName) -> Key {
+    of_pool(EXPOSE_NOTE, pool).0
+}
+
+/// A file or directory that lies where the pool is exposed.
+pub fn exposed(pool: &PoolName, file: FileId) -> Key {
+    of_pool(EXPOSED, pool).u64(file.0).0
+}
+
+/// Precedes all that lies where the pool is exposed.
+pub fn exposed_all(pool: &PoolName) -> Key {
+    of_pool(EXPOSED, pool).0
+}
+
+/// What has a name there.
+pub fn exposed_entry(pool: &PoolName, directory: FileId, name: &Name) -> Key {
+    of_pool(EXPOSED_ENTRY, pool).u64(directory.0).raw(name.as_bytes()).0
+}
+
+/// Precedes all names in a directory there.
+pub fn exposed_entries_of(pool: &PoolName, directory: FileId) -> Key {
+    of_pool(EXPOSED_ENTRY, pool).u64(directory.0).0
+}
+
+/// Precedes all names there.
+pub fn exposed_entries(pool: &PoolName) -> Key {
+    of_pool(EXPOSED_ENTRY, pool).0
+}
+
+/// How far the pool's exposure is.
+pub fn exposed_pool(pool: &PoolName) -> Key {
+    of_pool(EXPOSED_POOL, pool).0
+}
+
+/// Precedes what is said of how far exposures are.
+pub fn exposed_pools() -> Key {
+    KeyWriter::new(b'y').raw(&[EXPOSED_POOL]).0
+}
+
+/// The steps that were last begun where the pool is exposed.
+pub fn expose_steps(pool: &PoolName) -> Key {
+    of_pool(EXPOSE_STEPS, pool).0
+}
+
+/// The pool in such a key.
+pub fn exposed_pool_name(key: &[u8]) -> Option<PoolName> {
+    let name = key.get(2..)?.split(|&byte| byte == 0).next()?;
+    std::str::from_utf8(name).ok()?.parse().ok()
+}
+
+/// The file at the end of a key of a note, or of what is exposed.
+pub fn exposed_file(key: &[u8]) -> Option<FileId> {
+    number(key, key.len().checked_sub(8)?).map(FileId)
 }
 
 /// Precedes all keys of a kind.

@@ -644,3 +644,127 @@ impl Record for QuotaGrace {
     const VERSION: u8 = 1;
     const NAME: &'static str = "quota grace";
 }
+
+/// A file or directory of an exposed pool was changed: whoever looks after the exposure looks at
+/// it. Pool and file are in the key.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ExposeNote {
+    #[n(0)]
+    pub at: Time,
+    /// Who changed it last: it may have the file open still.
+    #[n(1)]
+    pub session: SessionId,
+}
+
+impl Record for ExposeNote {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "note of what is exposed";
+}
+
+/// A file or directory that may lie where its pool is exposed; pool and file are in the key. It is
+/// there before anything lies there, and as long as something may.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Exposed {
+    /// Of a file: which bytes.
+    #[n(0)]
+    pub content: Version,
+    /// Under which names: in directories that are exposed, too.
+    #[n(1)]
+    pub names: Vec<NameOf>,
+    #[n(2)]
+    pub uid: Uid,
+    #[n(3)]
+    pub gid: Gid,
+    /// As it was given there.
+    #[n(4)]
+    pub mode: Mode,
+    #[n(5)]
+    pub mtime: Time,
+    #[n(6)]
+    pub size: u64,
+    #[n(7)]
+    pub is_directory: bool,
+    /// A step did not succeed: what lies there of it is taken away first.
+    #[n(8)]
+    pub is_doubtful: bool,
+}
+
+impl Record for Exposed {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "exposed file";
+}
+
+/// What has a name where a pool is exposed; the name is in the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ExposedEntry {
+    #[n(0)]
+    pub id: FileId,
+}
+
+impl Record for ExposedEntry {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "exposed name";
+}
+
+/// How far the exposure of a pool is; the pool is in the key.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ExposedPool {
+    /// As the map says which one it is.
+    #[n(0)]
+    pub since: Version,
+    /// What lies there is not known: it is to be emptied first.
+    #[n(1)]
+    pub is_unknown: bool,
+    /// Files up to this one were looked at when it began; `None`: all were.
+    #[n(2)]
+    pub walked: Option<FileId>,
+    /// The directory was marked as ours: it is not taken for another from now on.
+    #[n(3)]
+    pub is_marked: bool,
+}
+
+impl Record for ExposedPool {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "exposed pool";
+}
+
+/// Steps that were begun where a pool is exposed and may not have ended: they are done again before
+/// anything else is.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ExposeSteps {
+    /// The message that says them.
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub message: Vec<u8>,
+    /// What they mean here, in their order.
+    #[n(1)]
+    pub groups: Vec<StepGroup>,
+}
+
+/// Steps that are done together or not, and what is written then.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct StepGroup {
+    #[n(0)]
+    pub steps: u32,
+    #[n(1)]
+    pub done: Vec<LaterWrite>,
+    #[n(2)]
+    pub undone: Vec<LaterWrite>,
+}
+
+/// What is written when steps have ended.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct LaterWrite {
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub key: Vec<u8>,
+    /// `None`: it is deleted.
+    #[n(1)]
+    #[cbor(with = "minicbor::bytes")]
+    pub value: Option<Vec<u8>>,
+}
+
+impl Record for ExposeSteps {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "steps of an exposure";
+}

@@ -85,6 +85,11 @@ pub fn decode_all(bytes: &[u8]) -> Vec<Result<(), RecordError>> {
         decode::<mdt::Chunk>(bytes),
         decode::<mdt::Freed>(bytes),
         decode::<mdt::XattrValue>(bytes),
+        decode::<mdt::ExposeNote>(bytes),
+        decode::<mdt::Exposed>(bytes),
+        decode::<mdt::ExposedEntry>(bytes),
+        decode::<mdt::ExposedPool>(bytes),
+        decode::<mdt::ExposeSteps>(bytes),
         decode::<mdt::Session>(bytes),
         decode::<mdt::Shown>(bytes),
         decode::<mdt::Answer>(bytes),
@@ -116,6 +121,7 @@ pub fn records() -> Vec<Sample> {
     let freed = mdt::Freed { length: 4 << 20, places, file: file(), is_split: None };
     samples.push(record("-split", mdt::Freed { is_split: Some(true), ..freed.clone() }));
     samples.push(record("", freed));
+    samples.extend(exposed_records());
     let lacking = mdt::Lacking { since: time(3), file: file(), next: 1 << 30 };
     samples.push(record("", lacking));
     samples.push(record("", mdt::XattrValue { value: b"adler32:01234567".to_vec() }));
@@ -217,8 +223,12 @@ pub fn records() -> Vec<Sample> {
         catalog: map::Catalog::Frozen(Digest::blake3([0xd1; 32])),
     };
     let with_repository =
-        FederationMap { repositories: Some(vec![repository]), ..federation_map() };
+        FederationMap { repositories: Some(vec![repository.clone()]), ..federation_map() };
     samples.push(record("-repository", with_repository));
+    let keys = vec![map::PublicKey(vec![0x30, 0x82, 0x01, 0x22].into())];
+    let signed = map::Repository { catalog: map::Catalog::Signed(keys), ..repository };
+    let with_signed = FederationMap { repositories: Some(vec![signed]), ..federation_map() };
+    samples.push(record("-repository-signed", with_signed));
     let signed = SignedMap { map: map.to_bytes(), signature: [0x5e; 64] };
     let security = Security {
         realm: "EXTENCI.ORG".into(),
@@ -385,6 +395,54 @@ fn extents() -> Vec<Sample> {
     ]
 }
 
+fn exposed_records() -> Vec<Sample> {
+    let names = vec![mdt::NameOf { parent: directory(), name: "run7.root".parse().unwrap() }];
+    let exposed = mdt::Exposed {
+        content: Version(12_345),
+        names,
+        uid: Uid(5001),
+        gid: Gid(6001),
+        mode: Mode::new(0o640),
+        mtime: time(4),
+        size: 1 << 20,
+        is_directory: false,
+        is_doubtful: true,
+    };
+    let pool = mdt::ExposedPool {
+        since: Version(8),
+        is_unknown: false,
+        walked: Some(file()),
+        is_marked: true,
+    };
+    let later = mdt::LaterWrite { key: key::inode(file()), value: Some(vec![1, 0, 0x80]) };
+    let gone = mdt::LaterWrite { key: key::superblock(), value: None };
+    let group = mdt::StepGroup { steps: 2, done: vec![later], undone: vec![gone] };
+    let steps = mdt::ExposeSteps { message: vec![0x80], groups: vec![group] };
+    vec![
+        record("", mdt::ExposeNote { at: time(3), session: SessionId(77) }),
+        record("", exposed),
+        record("", mdt::ExposedEntry { id: file() }),
+        record("", pool),
+        record("", steps),
+        record("-exposed", exposed_map()),
+    ]
+}
+
+fn exposed_map() -> FederationMap {
+    let exposure = map::Exposure {
+        directory: "/srv/exposed".into(),
+        ost: OstIndex(3),
+        since: Version(8),
+        is_over: Some(true),
+    };
+    let pools = vec![Pool {
+        name: "fast".parse().unwrap(),
+        osts: vec![OstIndex(3)],
+        exposure: Some(exposure),
+    }];
+    FederationMap { pools, ..federation_map() }
+}
+
 fn chunk() -> mdt::Chunk {
     mdt::Chunk {
         length: 4 << 20,
@@ -413,7 +471,11 @@ fn federation_map() -> FederationMap {
         mdts: vec![mdt, Mdt { mdt: MdtIndex(1), home: "fnal".parse().unwrap(), addresses: vec![] }],
         junctions: vec![junction],
         osts: vec![ost],
-        pools: vec![Pool { name: "fast".parse().unwrap(), osts: vec![OstIndex(3)] }],
+        pools: vec![Pool {
+            name: "fast".parse().unwrap(),
+            osts: vec![OstIndex(3)],
+            exposure: None,
+        }],
         security: None,
         invitations: None,
         repositories: None,
@@ -425,6 +487,7 @@ pub fn keys() -> Vec<Sample> {
     let name = "run7.root".parse().unwrap();
     let xattr = XattrName::new(*b"user.checksum").unwrap();
     let (file, session) = (file(), SessionId(77));
+    let pool: PoolName = "fast".parse().unwrap();
     let keys = [
         ("answer", key::answer(session, RequestNumber(1000))),
         ("entry", key::entry(directory(), &name)),
@@ -438,6 +501,11 @@ pub fn keys() -> Vec<Sample> {
         ("limits", key::limits(&payer())),
         ("grace", key::grace(PayerKind::Group)),
         ("share", key::share(MdtIndex(1), &payer())),
+        ("expose-note", key::expose_note(&pool, file)),
+        ("exposed", key::exposed(&pool, file)),
+        ("exposed-entry", key::exposed_entry(&pool, directory(), &name)),
+        ("exposed-pool", key::exposed_pool(&pool)),
+        ("expose-steps", key::expose_steps(&pool)),
         ("superblock", key::superblock()),
         ("orphan", key::orphan(file, session)),
         ("session", key::session(session)),

@@ -2,6 +2,7 @@
 
 mod capabilities;
 mod chunks;
+mod exposed;
 mod kept;
 mod limits;
 mod maps;
@@ -141,6 +142,7 @@ fn call(op: Op) -> Vec<Sample> {
         | Op::Fill
         | Op::ListObjects
         | Op::GrantRoom => chunk_calls(op),
+        Op::StageFile | Op::ArrangeExposed | Op::ListExposed => exposed::calls(op),
         Op::RecordSums | Op::ListAdopted | Op::ChecksumAdopted => adopted_calls(op),
     }
 }
@@ -454,6 +456,7 @@ pub fn others() -> Vec<Sample> {
         is_shared: None,
         writes: None,
         moves: None,
+        asks_open: None,
     };
     let moved = Recall { files: vec![], moves: Some(true), ..recall.clone() };
     let looked_at = Recall {
@@ -464,7 +467,9 @@ pub fn others() -> Vec<Sample> {
         is_shared: Some(true),
         writes: None,
         moves: None,
+        asks_open: None,
     };
+    let asked = Recall { asks_open: Some(true), files: vec![file()], ..looked_at.clone() };
     let unit = ExclusiveUnit {
         attributes: attributes(),
         layout: layout(),
@@ -473,6 +478,7 @@ pub fn others() -> Vec<Sample> {
     };
     vec![
         message("lease-exclusive", LeaseGrant { exclusive: Some(vec![unit]), ..lease() }),
+        message("notice-recall-asks-open", Notice::Recall(asked)),
         message("notice-recall-shared", Notice::Recall(looked_at)),
         message("attributes-acls", Attributes { acls: Some(Box::new(acls())), ..attributes() }),
         message("attributes-content", Attributes { content: Some(Version(40)), ..attributes() }),
