@@ -5,7 +5,7 @@ use tieline_format::mdt::{self, key};
 
 pub fn feed(bytes: &[u8]) {
     let Some((kind, record)) = bytes.split_first() else { return };
-    match kind % 18 {
+    match kind % 21 {
         0 => decode::<mdt::Superblock>(record),
         1 => decode::<mdt::Inode>(record),
         2 => decode::<mdt::Entry>(record),
@@ -23,7 +23,10 @@ pub fn feed(bytes: &[u8]) {
         14 => decode::<mdt::Exposed>(record),
         15 => decode::<mdt::ExposedEntry>(record),
         16 => decode::<mdt::ExposedPool>(record),
-        _ => decode::<mdt::ExposeSteps>(record),
+        17 => decode::<mdt::ExposeSteps>(record),
+        18 => decode::<mdt::Archived>(record),
+        19 => decode::<mdt::Wished>(record),
+        _ => decode::<mdt::TapeRemoval>(record),
     }
     let _ = key::entry_name(bytes);
     let _ = key::xattr_name(bytes);
@@ -38,6 +41,7 @@ pub fn feed(bytes: &[u8]) {
     let _ = key::chunk_id(bytes);
     let _ = key::exposed_pool_name(bytes);
     let _ = key::exposed_file(bytes);
+    let _ = key::tape_file(bytes);
     assert!(key::after(bytes).as_slice() > bytes);
 }
 

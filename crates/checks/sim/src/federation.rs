@@ -155,6 +155,7 @@ impl Federation {
             map: MapKeeper::new(self.cell(), self.verifier.clone(), signer, None),
             mdt,
             osts,
+            scripts: None,
             health: Health::default(),
             operator: Uid(0),
             guard: Guard::open(),
@@ -230,6 +231,7 @@ fn map() -> FederationMap {
                 name: pool(index),
                 osts: vec![OstIndex(index as u16)],
                 exposure: None,
+                hsm: None,
             })
             .collect(),
         security: None,

@@ -47,6 +47,9 @@ impl Shared {
         if access.truncate {
             attributes = self.truncate_opened(caller, id).await?;
         }
+        if access.write && attributes.is_nearline() {
+            self.bring_back_file(caller, id).await?;
+        }
         self.patch(&mut attributes);
         self.about_to_tell(&attributes).await;
         let mode = match mode_above.filter(|_| attributes.has_xattrs != Some(true)) {

@@ -135,6 +135,17 @@ pub enum Error {
     ChunkForeign { chunk: GrantedId },
     #[error("chunk {chunk} is known with another length")]
     ChunkLength { chunk: GrantedId },
+    #[error(
+        "no pool of file {id} has an HSM: `tieline pool set POOL --hsm SCRIPT` gives it one, \
+         `tieline getstripe` tells its pool"
+    )]
+    NoHsm { id: FileId },
+    #[error("file {id} is not archived as it is now: `tieline hsm archive` it, and wait for that")]
+    NotArchived { id: FileId },
+    #[error("file {id} is being written")]
+    IsWritten { id: FileId },
+    #[error("file {id} is on tape alone: `tieline hsm restore` it first")]
+    Nearline { id: FileId },
     #[error("waiting for this lock on {file} would be waiting for oneself")]
     Deadlock { file: FileId },
     #[error("no more locks can be kept on {file}, or by this client")]
@@ -188,7 +199,9 @@ impl Error {
             Self::NameTaken { .. } | Self::XattrTaken { .. } | Self::LayoutSettled { .. } => {
                 ErrorKind::Exists
             }
-            Self::Junction { .. } => ErrorKind::Busy,
+            Self::Junction { .. } | Self::IsWritten { .. } => ErrorKind::Busy,
+            Self::NotArchived { .. } | Self::NoHsm { .. } => ErrorKind::InvalidArgument,
+            Self::Nearline { .. } => ErrorKind::WouldBlock,
             Self::NotDirectory { .. } => ErrorKind::NotDirectory,
             Self::IsDirectory { .. } => ErrorKind::IsDirectory,
             Self::IsSymlink { .. } => ErrorKind::SymlinkLoop,

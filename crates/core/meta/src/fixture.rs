@@ -12,8 +12,8 @@ use tieline_kv::{MemoryStore, Store};
 use tieline_types::background::Change;
 use tieline_types::{
     Attributes, Caller, ChunkRef, ClientId, Content, ErrorKind, Extent, FileId, FlavorRules, Gid,
-    Grant, GrantedId, LostLock, MdtIndex, Mode, Name, ObjectName, OstIndex, OstPlace, PoolName,
-    RenameMode, RequestNumber, SessionId, SetTime, Uid, Version,
+    Grant, GrantedId, Hsm, LostLock, MdtIndex, Mode, Name, ObjectName, OstIndex, OstPlace,
+    PoolName, RenameMode, RequestNumber, SessionId, SetTime, Uid, Version,
 };
 use tieline_wire::data::OstState;
 use tieline_wire::locks::Lock;
@@ -213,6 +213,7 @@ pub fn map() -> FederationMap {
         name: name.parse().unwrap(),
         osts: osts.iter().map(|&index| OstIndex(index)).collect(),
         exposure: None,
+        hsm: (name == "uf").then(|| Hsm::new("/etc/tieline/hsm/osm".into(), "osm".into())),
     };
     FederationMap {
         fs: "extenci".parse().unwrap(),

@@ -15,6 +15,7 @@
 //! * `chunks`: the records of extents in the store (their arithmetic: `tieline_ranges::stored`).
 //! * `mirrors`: noting copies of chunks that are missing.
 //! * `exposed`: noting what is changed of pools whose files lie in a directory, too.
+//! * `tape`: which HSM has a file, and what becomes of its copy there.
 //! * `background`: changes that no client asked for.
 //! * `leases`, `opens`, `writers`: who may believe what for how long, have it open, and write it
 //!   (`holders`: who has something of which file, from either side).
@@ -67,6 +68,7 @@ mod room;
 mod serials;
 mod sessions;
 mod settings;
+mod tape;
 mod view;
 mod writers;
 

@@ -443,7 +443,7 @@ impl<'a> View<'a> {
             uid: inode.uid,
             gid: inode.gid,
             size: inode.size,
-            stored: inode.stored,
+            stored: inode.on_disk(),
             device: inode.device,
             atime: inode.atime,
             mtime: inode.mtime,
@@ -455,6 +455,7 @@ impl<'a> View<'a> {
             project: Some(inode.project).filter(|&project| project != 0),
             is_written: self.is_written(id, inode).then_some(true),
             content: inode.content,
+            tape: inode.on_tape(),
         }
     }
 

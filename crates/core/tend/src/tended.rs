@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use tieline_format::map::Pool;
 use tieline_format::mdt::{Inode, PayerChange};
 use tieline_kv::Snapshot;
 use tieline_types::background::Change;
@@ -78,6 +79,14 @@ pub trait Tended: Send + Sync {
 
     /// Notes such a difference.
     async fn correct_usage(&self, missing: Vec<PayerChange>) -> Result<(), Failure>;
+
+    // Tape.
+
+    /// Is it open to be written? Who may have it so is asked.
+    async fn is_written(&self, file: FileId) -> Result<bool, Failure>;
+
+    /// The pool whose HSM archives a file.
+    fn tape_pool(&self, inode: &Inode) -> Option<Pool>;
 
     // Places of copies.
 

@@ -12,6 +12,7 @@ use tieline_format::map::{
     Security, Service,
 };
 use tieline_types::door::DoorError;
+use tieline_types::tape::{Hsm, HsmError};
 use tieline_types::{
     Door, ErrorKind, FileId, Issuer, IssuerError, MachineTrust, MdtIndex, Name, OstIndex, PoolName,
     RepositoryName, SiteName, Version,
@@ -71,6 +72,8 @@ pub enum EditError {
     NoMachine(String),
     #[error(transparent)]
     Door(#[from] DoorError),
+    #[error(transparent)]
+    Hsm(#[from] HsmError),
     #[error("{0} is a server of the federation: a door has a principal and services of its own")]
     ServerNoDoor(String),
     #[error("{0} is no door: `tieline door list` shows who is")]
@@ -129,7 +132,7 @@ impl EditError {
                 ErrorKind::InvalidArgument
             }
             Self::NoDoor(_) => ErrorKind::NotFound,
-            Self::Door(_) | Self::ServerNoDoor(_) => ErrorKind::InvalidArgument,
+            Self::Door(_) | Self::ServerNoDoor(_) | Self::Hsm(_) => ErrorKind::InvalidArgument,
             Self::NoIssuer(_) => ErrorKind::NotFound,
             Self::Issuer(_) => ErrorKind::InvalidArgument,
             Self::DoorsFull | Self::IssuersFull => ErrorKind::NoSpace,
@@ -154,6 +157,7 @@ pub fn apply(map: &FederationMap, edit: &MapEdit, now_ms: u64) -> Result<Federat
             exposure::expose(&mut map, pool, (directory, *ost), *is_trusted)?;
         }
         MapEdit::PoolHide(pool) => exposure::hide(&mut map, pool)?,
+        MapEdit::PoolHsm { pool, hsm } => pool_hsm(&mut map, pool, hsm.as_ref())?,
         MapEdit::OstActivate(ost) => set_active(&mut map, *ost, true)?,
         MapEdit::OstDeactivate(ost) => set_active(&mut map, *ost, false)?,
         MapEdit::FlavorSet(rule) => match &mut map.security {
@@ -189,8 +193,17 @@ fn pool_new(map: &mut FederationMap, name: &PoolName) -> Result<(), EditError> {
     if map.pool(name).is_some() {
         return Err(EditError::PoolExists(name.clone()));
     }
-    map.pools.push(Pool { name: name.clone(), osts: vec![], exposure: None });
+    map.pools.push(Pool { name: name.clone(), osts: vec![], exposure: None, hsm: None });
     map.pools.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(())
+}
+
+fn pool_hsm(map: &mut FederationMap, name: &PoolName, hsm: Option<&Hsm>) -> Result<(), EditError> {
+    let pool = pool_mut(map, name)?;
+    if let Some(hsm) = hsm {
+        hsm.validate()?;
+    }
+    pool.hsm = hsm.cloned();
     Ok(())
 }
 
@@ -583,6 +596,20 @@ mod tests {
         let map = apply(&map, &MapEdit::PoolRemove { pool: pool(), osts }).unwrap();
         let map = apply(&map, &MapEdit::PoolDestroy(pool())).unwrap();
         assert!(map.pools.is_empty());
+    }
+
+    #[test]
+    fn a_pool_has_an_hsm_that_can_be() {
+        let map = apply(&map(), &MapEdit::PoolNew(pool())).unwrap();
+        let edit = |script: &str| {
+            let hsm = Some(Hsm::new(script.to_owned(), "osm".to_owned()));
+            MapEdit::PoolHsm { pool: pool(), hsm }
+        };
+        assert!(matches!(apply(&map, &edit("osm")), Err(EditError::Hsm(_))));
+        let with = apply(&map, &edit("/etc/tieline/hsm/osm")).unwrap();
+        assert!(with.pool(&pool()).unwrap().hsm.is_some());
+        let without = apply(&with, &MapEdit::PoolHsm { pool: pool(), hsm: None }).unwrap();
+        assert!(without.pool(&pool()).unwrap().hsm.is_none());
     }
 
     #[test]

@@ -70,6 +70,10 @@ metrics! {
         "Copies of chunks that this MDS has had made (again), by OST.";
     copies_lacking: IntGauge = "tieline_copies_lacking" []
         "Chunks of this MDT that lack a copy, as of the last look at all of them.";
+    tape_files: IntCounterVec = "tieline_tape_files_total" ["deed"]
+        "Files of this MDT that were put on tape, gotten from there, or removed there.";
+    client_tape_waits: IntCounter = "tieline_client_tape_waits_total" []
+        "Reads and opens of this client that waited for a file to come back from tape.";
     chore_failed: IntGaugeVec = "tieline_chore_failed" ["mdt", "chore"]
         "1 if the last round of a piece of an MDT's background work failed or left something \
 undone, else 0; `tieline chores` tells more.";

@@ -46,8 +46,9 @@ use tieline_format::map::{
     Security, Service,
 };
 use tieline_types::flavor::FlavorError;
+use tieline_types::tape::HsmError;
 use tieline_types::{
-    Allowed, Door, FileId, FlavorRule, FlavorRules, FsName, Issuer, MdtIndex, Name, OstIndex,
+    Allowed, Door, FileId, FlavorRule, FlavorRules, FsName, Hsm, Issuer, MdtIndex, Name, OstIndex,
     PoolName, RepositoryName, Scope, SiteName, Version, Vouched,
 };
 
@@ -151,6 +152,9 @@ pub struct PoolText {
     /// Where its files lie, too, as `tieline pool set --expose` said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exposed: Option<ExposedText>,
+    /// How its files get to tape and back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hsm: Option<Hsm>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -246,6 +250,8 @@ pub enum MapTextError {
     Rule { error: String },
     #[error("pool {pool} names OST {ost}, which is not there")]
     PoolOst { pool: PoolName, ost: u16 },
+    #[error("pool {pool}: {error}")]
+    PoolHsm { pool: PoolName, error: HsmError },
 }
 
 impl MapText {
@@ -271,6 +277,7 @@ impl MapText {
             name: pool.name.clone(),
             osts: pool.osts.iter().map(|ost| ost.0).collect(),
             exposed: pool.exposure.as_ref().map(ExposedText::of),
+            hsm: pool.hsm.clone(),
         });
         let repository = map.repositories().map(|known| {
             let (list, keys) = match &known.catalog {
@@ -505,7 +512,11 @@ fn pools(texts: &[PoolText], osts: &BTreeSet<u16>) -> Result<Vec<Pool>, MapTextE
         }
         let osts = text.osts.iter().map(|&ost| OstIndex(ost)).collect();
         let exposure = text.exposed.as_ref().map(ExposedText::record);
-        pools.push(Pool { name: text.name.clone(), osts, exposure });
+        let hsm = text.hsm.clone();
+        if let Some(error) = hsm.as_ref().and_then(|hsm| hsm.validate().err()) {
+            return Err(MapTextError::PoolHsm { pool: text.name.clone(), error });
+        }
+        pools.push(Pool { name: text.name.clone(), osts, exposure, hsm });
     }
     Ok(pools)
 }

@@ -61,7 +61,7 @@ pub use proofs::Errand;
 
 /// What servers ask each other; whose chunks are whose, the node looks at. Everybody may ask for
 /// the map.
-const OF_SERVERS: [Op; 14] = [
+const OF_SERVERS: [Op; 15] = [
     Op::ListIdentities,
     Op::CapabilityNews,
     Op::QuotaShares,
@@ -72,6 +72,7 @@ const OF_SERVERS: [Op; 14] = [
     Op::StatObject,
     Op::ListObjects,
     Op::FetchChunk,
+    Op::DriveTape,
     Op::VerifyObject,
     Op::StageFile,
     Op::ArrangeExposed,

@@ -49,13 +49,14 @@ use crate::maps::MapKeeper;
 use crate::node::Node;
 use crate::peers::Peers;
 use crate::room::Disks;
-use crate::tended::TendedMdt;
+use crate::tended::{TapeDrivers, TendedMdt};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::{Guard, Rule};
-use tieline_data::{ChunkService, TargetParts};
+use tieline_data::{ChunkService, TapeService, TargetParts};
+use tieline_hsm::Scripts;
 use tieline_kv::Store;
 use tieline_ledger::log::Log;
 use tieline_meta::Mdt;
@@ -89,6 +90,8 @@ pub struct Parts {
     pub map: Arc<MapKeeper>,
     pub mdt: Option<MdtParts>,
     pub osts: BTreeMap<OstIndex, TargetParts>,
+    /// Those that its site lets it run for tape.
+    pub scripts: Option<Scripts>,
     pub health: Health,
     /// Who may change the federation map, beside root.
     pub operator: Uid,
@@ -112,6 +115,7 @@ pub struct Running {
     server: Server,
     mdt: Option<Arc<Mdt>>,
     peers: Arc<Peers>,
+    tape: Option<Arc<TapeService>>,
     tasks: Vec<JoinHandle<()>>,
     /// Serves as long as this does.
     published: Option<tieline_http::server::Server>,
@@ -128,6 +132,11 @@ pub async fn start(
     let chunks = (!parts.osts.is_empty()).then(|| {
         // Another number each time.
         ChunkService::new(parts.osts, parts.world.random())
+    });
+    let tape = chunks.clone().zip(parts.scripts).and_then(|(chunks, scripts)| {
+        let spool = scripts.spool().display().to_string();
+        let made = TapeService::new(chunks, scripts);
+        made.inspect_err(|error| tracing::error!(spool, %error, "nothing goes to tape here")).ok()
     });
     let peers = Arc::new(Peers::new(peers::Parts {
         name: parts.name.clone(),
@@ -180,6 +189,7 @@ pub async fn start(
                 log,
                 objects: peers.clone(),
                 mender: peers.clone(),
+                tape: Arc::new(TapeDrivers { own: tape.clone(), peers: peers.clone() }),
                 mirrors,
                 exposed: peers.clone(),
                 exposures,
@@ -218,6 +228,7 @@ pub async fn start(
         mdt: mdt.clone(),
         tender: tender.clone(),
         chunks,
+        tape: tape.clone(),
         peers: peers.clone(),
         capabilities: capabilities.clone(),
         guard: parts.guard.clone(),
@@ -252,7 +263,7 @@ pub async fn start(
     }
     let server = Server::start(listener, node, parts.guard, descriptors::settings());
     parts.health.set_ready(true);
-    Ok(Running { server, mdt, peers, tasks, published: None })
+    Ok(Running { server, mdt, peers, tape, tasks, published: None })
 }
 
 impl Running {
@@ -288,6 +299,8 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
+        // Its scripts end with it.
+        self.tape.iter().for_each(|tape| tape.stop());
     }
 }
 

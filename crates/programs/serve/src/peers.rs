@@ -25,6 +25,7 @@ use tieline_wire::exposed::{
 };
 use tieline_wire::mirrors::{FetchChunk, FetchChunkReply, VerifyObject, VerifyObjectReply};
 use tieline_wire::quotas::{QuotaNews, QuotaNewsReply, QuotaShares, QuotaSharesReply};
+use tieline_wire::tape::{DriveTape, DriveTapeReply};
 use tieline_wire::{Call, Failure, PeerRole};
 use tieline_world::{Bulk, World};
 use tokio::task::JoinSet;
@@ -172,6 +173,19 @@ impl Peers {
     /// Says goodbye to everybody.
     pub async fn close(&self) {
         self.channels.close(CLOSE_PATIENCE).await;
+    }
+
+    pub fn is_own(&self, ost: OstIndex) -> bool {
+        self.own.contains(&ost)
+    }
+
+    /// Has the OSS of an OST drive tape.
+    pub async fn drive_tape(
+        &self,
+        message: DriveTape,
+        patience: Duration,
+    ) -> Result<DriveTapeReply, Failure> {
+        Ok(self.ask_ost(message.ost, message, patience).await?.0)
     }
 
     /// The service of an OST of this process.

@@ -373,6 +373,7 @@ impl Args {
             map_secret: None,
             root: root.unwrap_or_default(),
             kerberos,
+            hsm: None,
             mdt: mdt.map(|mdt| MdtSettings::of(mdt.0)),
             ost: osts.into_iter().zip(&self.osts).map(ost).collect(),
             http: None,

@@ -1,5 +1,7 @@
 //! `tieline pool`: named groups of OSTs, with the words of `lctl pool_…` and `lfs pool_list`.
 
+mod hsm;
+
 use crate::find::wanted::names_pool;
 use crate::list::listed;
 use crate::ost::parse_all;
@@ -29,7 +31,7 @@ pub enum Pool {
     Add(Members),
     /// Take OSTs out of a pool
     Remove(Members),
-    /// Have a pool's closed files lie whole in a directory, too, or no more
+    /// Say what a pool's files get beside OSTs: a directory in which they lie whole, or a tape
     Set(Set),
     /// Remove a pool that is empty
     Destroy(One),
@@ -74,7 +76,7 @@ pub struct Set {
     /// FS.POOL
     name: String,
     /// Expose it there: an empty directory on the machine of the pool's first OST
-    #[arg(long, value_name = "DIR", required_unless_present = "no_expose")]
+    #[arg(long, value_name = "DIR")]
     expose: Option<String>,
     /// Expose it no more: what lies there is removed
     #[arg(long, conflicts_with_all = ["expose", "ost", "at_rest"])]
@@ -85,6 +87,8 @@ pub struct Set {
     /// trusted: also where a rule has bytes encrypted on their way (krb5p)
     #[arg(long, value_name = "trusted", value_parser = ["trusted"])]
     at_rest: Option<String>,
+    #[command(flatten)]
+    hsm: hsm::Args,
 }
 
 pub fn run(verb: Pool) -> anyhow::Result<()> {
@@ -108,7 +112,7 @@ pub fn run(verb: Pool) -> anyhow::Result<()> {
         }
         Pool::Set(set) => {
             let (location, pool) = target(set.fs.clone(), &set.name)?;
-            edit(&location, set.edit(pool)?, None)
+            set.edits(&pool)?.into_iter().try_for_each(|one| edit(&location, one, None))
         }
         Pool::List { json, fs, name } => list(fs, name, json),
     }
@@ -176,14 +180,27 @@ async fn directories_with(
 }
 
 impl Set {
-    fn edit(self, pool: PoolName) -> anyhow::Result<MapEdit> {
-        let Some(directory) = self.expose else { return Ok(MapEdit::PoolHide(pool)) };
-        let ost = match &self.ost {
-            Some(ost) => parse_all(std::slice::from_ref(ost))?.indices.first().copied(),
-            None => None,
-        };
-        let is_trusted = self.at_rest.is_some();
-        Ok(MapEdit::PoolExpose { pool, directory, ost, is_trusted })
+    fn edits(self, pool: &PoolName) -> anyhow::Result<Vec<MapEdit>> {
+        let mut edits = Vec::new();
+        if self.no_expose {
+            edits.push(MapEdit::PoolHide(pool.clone()));
+        }
+        if let Some(directory) = self.expose {
+            let ost = match &self.ost {
+                Some(ost) => parse_all(std::slice::from_ref(ost))?.indices.first().copied(),
+                None => None,
+            };
+            let (pool, is_trusted) = (pool.clone(), self.at_rest.is_some());
+            edits.push(MapEdit::PoolExpose { pool, directory, ost, is_trusted });
+        }
+        if let Some(hsm) = self.hsm.wish()? {
+            edits.push(MapEdit::PoolHsm { pool: pool.clone(), hsm });
+        }
+        if edits.is_empty() {
+            let what = "nothing to set: say --expose DIR, --no-expose, --hsm SCRIPT or --no-hsm";
+            return Err(Usage(what.into()).into());
+        }
+        Ok(edits)
     }
 }
 
@@ -249,7 +266,8 @@ fn pools_json(map: &FederationMap, only: Option<&PoolName>) -> Value {
     let pools = map.pools.iter().filter(|pool| only.is_none_or(|only| pool.name == *only));
     let one = |pool: &map::Pool| {
         let osts: Vec<u16> = pool.osts.iter().map(|ost| ost.0).collect();
-        let mut shown = json!({ "name": pool.name, "osts": osts });
+        let hsm = pool.hsm.as_ref().map(hsm::json);
+        let mut shown = json!({ "name": pool.name, "osts": osts, "hsm": hsm });
         if let (Some(exposure), Some(shown)) = (pool.exposed(), shown.as_object_mut()) {
             let (directory, ost) = (&exposure.directory, exposure.ost.label());
             shown.insert("exposed".to_owned(), json!({ "directory": directory, "ost": ost }));
@@ -282,6 +300,9 @@ fn pools_text(
             if let Some(exposure) = pool.exposed() {
                 let (directory, ost) = (&exposure.directory, exposure.ost.label());
                 writeln!(out, "Exposed in {directory} by the server of {fs}-{ost}")?;
+            }
+            if let Some(hsm) = &pool.hsm {
+                writeln!(out, "{}", hsm::text(hsm))?;
             }
         }
     }

@@ -3,7 +3,7 @@
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    Digest, Door, FlavorRule, Issuer, MachineTrust, Name, OstIndex, PoolName, RepositoryName,
+    Digest, Door, FlavorRule, Hsm, Issuer, MachineTrust, Name, OstIndex, PoolName, RepositoryName,
     SiteName, Strangers, Version,
 };
 
@@ -96,6 +96,14 @@ pub enum MapEdit {
     /// And no more.
     #[n(8)]
     PoolHide(#[n(0)] PoolName),
+    /// How a pool's files get to tape and back; `None`: they do not.
+    #[n(9)]
+    PoolHsm {
+        #[n(0)]
+        pool: PoolName,
+        #[n(1)]
+        hsm: Option<Hsm>,
+    },
     /// How connections are protected, from now on.
     #[n(70)]
     FlavorSet(#[n(0)] FlavorRule),

@@ -33,6 +33,7 @@ pub mod notice;
 pub mod quotas;
 pub mod ranges;
 mod said;
+pub mod tape;
 pub mod trees;
 
 pub use call::{Answerer, Call, Envelope, Op, Request, TreeReply};

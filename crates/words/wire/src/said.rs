@@ -69,6 +69,10 @@ impl fmt::Display for MapEdit {
                 let sources = add.sources.join(" ");
                 write!(f, "repo add {} {sources} at {} by its keys", add.name, add.junction)
             }
+            Self::PoolHsm { pool, hsm: Some(hsm) } => {
+                write!(f, "pool set {pool} --hsm {}", hsm.script)
+            }
+            Self::PoolHsm { pool, hsm: None } => write!(f, "pool set {pool} --no-hsm"),
             Self::RepositoryRemove(name) => write!(f, "repo remove {name}"),
         }
     }

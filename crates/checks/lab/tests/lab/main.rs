@@ -51,6 +51,7 @@ mod s3;
 mod spool;
 mod standing;
 mod storage;
+mod tape;
 mod two_mounts;
 mod verbs;
 mod wan;

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use tieline_types::{
-    Algorithm, Digest, Door, Encoding, FileId, FlavorRules, FsName, GrantedId, Issuer,
+    Algorithm, Digest, Door, Encoding, FileId, FlavorRules, FsName, GrantedId, Hsm, Issuer,
     MachineTrust, MdtIndex, Name, OstIndex, OstPlace, PoolName, RepositoryName, SiteName,
     Strangers, Version,
 };
@@ -149,6 +149,9 @@ pub struct Pool {
     /// Its closed files lie whole in a directory, too.
     #[n(2)]
     pub exposure: Option<Exposure>,
+    /// How its files get to tape and back, if they do.
+    #[n(3)]
+    pub hsm: Option<Hsm>,
 }
 
 /// Where a pool's closed files lie whole under their logical names.

@@ -25,6 +25,9 @@
 //! | `s` session | session | [`super::Session`] |
 //! | `t` extent | file, offset | [`super::StoredExtent`] |
 //! | `u` deleted file | directory, file | [`super::Deleted`] |
+//! | `v` copy on tape | 1, file | [`super::Archived`] |
+//! | `v` wish to archive or restore | 2, file | [`super::Wished`] |
+//! | `v` copy on tape to be removed | 3, file, version | [`super::TapeRemoval`] |
 //! | `w` table of identities | 0 | [`super::Identities`] |
 //! | `w` identity | 1 for a user, 2 for a group; its number | [`super::Identity`] |
 //! | `x` xattr | file, name | [`super::XattrValue`] |
@@ -39,7 +42,7 @@
 use tieline_types::quota::{Payer, PayerKind};
 use tieline_types::{
     FileId, Grant, GrantedId, IdentityKind, MdtIndex, Name, PoolName, RequestNumber, SessionId,
-    XattrName,
+    Version, XattrName,
 };
 
 /// What lacks copies, in the second byte of such a key.
@@ -63,6 +66,11 @@ const EXPOSED: u8 = 2;
 const EXPOSED_ENTRY: u8 = 3;
 const EXPOSED_POOL: u8 = 4;
 const EXPOSE_STEPS: u8 = 5;
+
+/// What is on tape, in the second byte of such a key.
+const TAPE_COPY: u8 = 1;
+const TAPE_WISH: u8 = 2;
+const TAPE_REMOVAL: u8 = 3;
 
 /// A key's bytes.
 pub type Key = Vec<u8>;
@@ -264,6 +272,41 @@ pub fn deletions_from(at_ms: u64) -> Key {
 /// How programs went through a directory.
 pub fn trail(directory: FileId) -> Key {
     KeyWriter::new(b'r').u64(directory.0).0
+}
+
+/// What tape has of a file.
+pub fn tape_copy(file: FileId) -> Key {
+    KeyWriter::new(b'v').raw(&[TAPE_COPY]).u64(file.0).0
+}
+
+/// Precedes every copy on tape.
+pub fn tape_copies() -> Key {
+    KeyWriter::new(b'v').raw(&[TAPE_COPY]).0
+}
+
+/// A file that is to be archived or restored.
+pub fn tape_wish(file: FileId) -> Key {
+    KeyWriter::new(b'v').raw(&[TAPE_WISH]).u64(file.0).0
+}
+
+/// Precedes every such wish.
+pub fn tape_wishes() -> Key {
+    KeyWriter::new(b'v').raw(&[TAPE_WISH]).0
+}
+
+/// What tape has of a file as it was at a version, and nobody needs.
+pub fn tape_removal(file: FileId, content: Version) -> Key {
+    KeyWriter::new(b'v').raw(&[TAPE_REMOVAL]).u64(file.0).u64(content.0).0
+}
+
+/// Precedes all that is to be removed from tape.
+pub fn tape_removals() -> Key {
+    KeyWriter::new(b'v').raw(&[TAPE_REMOVAL]).0
+}
+
+/// The file in the key of a copy, a wish or a removal.
+pub fn tape_file(key: &[u8]) -> Option<FileId> {
+    number(key, 2).map(FileId)
 }
 
 /// What the `number`th change since start `boot` did to usage.
@@ -533,6 +576,8 @@ mod tests {
         assert_eq!(payer(&limits(&whose)), Some(whose.clone()));
         assert_eq!(share_parts(&share(MdtIndex(3), &whose)), Some((MdtIndex(3), whose)));
         assert_eq!(share_parts(&shares()), None);
+        assert_eq!(tape_file(&tape_removal(FileId(9), Version(4))), Some(FileId(9)));
+        assert_eq!(tape_file(&tape_wish(FileId(9))), Some(FileId(9)));
         assert_eq!(chunk_id(&chunk(shared)), Some(shared));
         assert_eq!(deleted_parts(&deleted(FileId(1), FileId(2))), Some((FileId(1), FileId(2))));
         assert_eq!(deletion_parts(&deletion(5, FileId(2))), Some((5, FileId(2))));

@@ -11,6 +11,7 @@ use tieline_format::object::{ObjectError, ObjectFooter, ObjectTrailer};
 use tieline_format::{Record, RecordError};
 use tieline_types::acl::{AccessList, DefaultList, Named, Who};
 use tieline_types::quota::{Grace, Limits, Payer, PayerKind, Share, Used};
+use tieline_types::tape::WishFailure;
 use tieline_types::*;
 
 pub fn all() -> Vec<Sample> {
@@ -84,6 +85,9 @@ pub fn decode_all(bytes: &[u8]) -> Vec<Result<(), RecordError>> {
         decode::<mdt::StoredExtent>(bytes),
         decode::<mdt::Chunk>(bytes),
         decode::<mdt::Freed>(bytes),
+        decode::<mdt::Archived>(bytes),
+        decode::<mdt::Wished>(bytes),
+        decode::<mdt::TapeRemoval>(bytes),
         decode::<mdt::XattrValue>(bytes),
         decode::<mdt::ExposeNote>(bytes),
         decode::<mdt::Exposed>(bytes),
@@ -109,6 +113,9 @@ pub fn records() -> Vec<Sample> {
     let mut samples = vec![record("", superblock()), record("", inode())];
     let inode_content = mdt::Inode { content: Some(Version(12_300)), ..inode() };
     samples.push(record("-content", inode_content));
+    let of_tape = mdt::OfTape { content: Version(12_300), released: Some(4 << 20) };
+    samples.push(record("-tape", mdt::Inode { tape: Some(of_tape), ..inode() }));
+    samples.extend(tape_records());
     let inode_acls = mdt::Inode { acls: Some(Box::new(acls())), ..inode() };
     samples.push(record("-acls", inode_acls));
     let restored = mdt::Superblock { restored: Some(time(5)), ..superblock() };
@@ -345,6 +352,7 @@ fn inode() -> mdt::Inode {
         acls: None,
         is_uncounted: None,
         content: None,
+        tape: None,
     }
 }
 
@@ -439,8 +447,37 @@ fn exposed_map() -> FederationMap {
         name: "fast".parse().unwrap(),
         osts: vec![OstIndex(3)],
         exposure: Some(exposure),
+        hsm: None,
     }];
     FederationMap { pools, ..federation_map() }
+}
+
+fn tape_records() -> Vec<Sample> {
+    let pool: PoolName = "uf".parse().unwrap();
+    let uris = vec!["osm://osm/?store=sql&group=cms&bfid=3434.0.994".to_owned()];
+    let copy = TapeCopy {
+        uris: uris.clone(),
+        pool: pool.clone(),
+        size: 70_000_000,
+        digest: Digest::blake3([0xd1; 32]),
+        adler32: 0x0123_4567,
+        at: time(5),
+    };
+    let failure = WishFailure {
+        kind: ErrorKind::NoSpace,
+        detail: "put: exit status 41 (no space left on device)".to_owned(),
+        at: time(6),
+    };
+    let state = WishState { failure: Some(failure), ..WishState::new(TapeWish::Archive, time(4)) };
+    let (tries, next_ms) = (3, 1_700_000_120_000);
+    let removal = mdt::TapeRemoval { pool: pool.clone(), uris, since: time(7), tries, next_ms };
+    let tape = Some(mdt::TapePlace { pool, offset: 8 << 20 });
+    vec![
+        record("", mdt::Archived { copy, content: Version(12_300) }),
+        record("", mdt::Wished { state }),
+        record("", removal),
+        record("-tape", mdt::Chunk { tape, places: vec![], ..chunk() }),
+    ]
 }
 
 fn chunk() -> mdt::Chunk {
@@ -451,6 +488,7 @@ fn chunk() -> mdt::Chunk {
         digest: Some(Digest::blake3([0xd1; 32])),
         adler32: Some(0x0123_4567),
         checks: Some(vec![1, 0xffff_ffff]),
+        tape: None,
     }
 }
 
@@ -475,6 +513,7 @@ fn federation_map() -> FederationMap {
             name: "fast".parse().unwrap(),
             osts: vec![OstIndex(3)],
             exposure: None,
+            hsm: None,
         }],
         security: None,
         invitations: None,
@@ -511,6 +550,9 @@ pub fn keys() -> Vec<Sample> {
         ("session", key::session(session)),
         ("extent", key::extent(file, 1 << 30)),
         ("xattr", key::xattr(file, &xattr)),
+        ("tape-copy", key::tape_copy(file)),
+        ("tape-wish", key::tape_wish(file)),
+        ("tape-removal", key::tape_removal(file, Version(12_300))),
         ("deleted", key::deleted(directory(), file)),
         ("identities", key::identities()),
         ("identity", key::identity(IdentityKind::Group, 6001)),

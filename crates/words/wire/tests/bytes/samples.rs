@@ -8,6 +8,7 @@ mod limits;
 mod maps;
 mod names;
 mod people;
+mod tape;
 mod trees;
 
 use self::chunks::{adopted_calls, chunk_calls, copy_calls, mirror_calls};
@@ -113,6 +114,7 @@ fn call(op: Op) -> Vec<Sample> {
         Op::Usage => pair(meta::Usage {}, usage()),
         Op::ReportPlace | Op::ExtendMirrors | Op::ResyncFile | Op::SplitMirror => mirror_calls(op),
         Op::FetchChunk | Op::VerifyObject => copy_calls(op),
+        Op::AskTape | Op::GetTape | Op::GiveUpBytes | Op::DriveTape => tape::calls(op),
         Op::ListDeleted | Op::Undelete | Op::DumpMdt | Op::CheckMdt => ledger_calls(op),
         Op::ListChores => chores(),
         Op::ReadTree | Op::ReportTrails | Op::ReadFiles => trees::calls(op),
@@ -548,6 +550,7 @@ fn attributes() -> Attributes {
         project: None,
         is_written: None,
         content: None,
+        tape: None,
     }
 }
 

@@ -47,6 +47,11 @@ pub fn map_calls(op: Op) -> Vec<Sample> {
     let removed = MapEdit::DoorRemove(door.principal.clone());
     samples.push(request("-door-set", edit(MapEdit::DoorSet(door))));
     samples.push(request("-door-remove", edit(removed)));
+    let pool = || "fast".parse().unwrap();
+    let tape = MapEdit::PoolHsm { pool: pool(), hsm: Some(tape::hsm()) };
+    samples.push(request("-pool-hsm", edit(tape)));
+    let no_tape = MapEdit::PoolHsm { pool: pool(), hsm: None };
+    samples.push(request("-pool-no-hsm", edit(no_tape)));
     let issuer = issuer();
     let removed = MapEdit::IssuerRemove(issuer.url.clone());
     samples.push(request("-issuer-set", edit(MapEdit::IssuerSet(issuer))));
