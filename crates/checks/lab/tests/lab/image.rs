@@ -81,7 +81,9 @@ fn a_killed_build_leaves_nothing(folder: &Path) -> Result<()> {
     // Where dpkg runs in the new root, which has /proc and more mounted.
     let installs = || {
         glob(&keep, ".tieline-image-").into_iter().any(|work| {
-            glob(&work, "mmdebstrap.").into_iter().any(|root| root.join("var/lib/dpkg/lock").exists())
+            glob(&work, "mmdebstrap.")
+                .into_iter()
+                .any(|root| root.join("var/lib/dpkg/lock").exists())
         })
     };
     let waited = program::until("packages are installed", Duration::from_secs(240), installs);
