@@ -9,6 +9,7 @@
 //! Invariant: a feed never panics, nor takes longer or more memory than its input explains.
 
 pub mod capability;
+pub mod catalog;
 pub mod corpus;
 pub mod flavor;
 pub mod frame;
@@ -24,7 +25,9 @@ pub mod reply;
 pub mod request;
 pub mod root;
 pub mod s3;
+pub mod signed;
 pub mod token;
+pub mod uris;
 pub mod webdav;
 
 /// A decoder's name, and what feeds it.
@@ -32,6 +35,7 @@ pub type Target = (&'static str, fn(&[u8]));
 
 pub const TARGETS: &[Target] = &[
     ("capability", capability::feed),
+    ("catalog", catalog::feed),
     ("flavor", flavor::feed),
     ("frame", frame::feed),
     ("http", http::feed),
@@ -47,4 +51,6 @@ pub const TARGETS: &[Target] = &[
     ("s3", s3::feed),
     ("token", token::feed),
     ("webdav", webdav::feed),
+    ("signed", signed::feed),
+    ("uris", uris::feed),
 ];

@@ -37,14 +37,18 @@
 //! that the root MDS starts from. Knows no socket.
 
 use crate::issuers::IssuerText;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use tieline_format::map::{
-    Catalog, FederationMap, Junction, Machine, Mdt, Ost, Pool, Repository, Security, Service,
+    Catalog, Exposure, FederationMap, Junction, Machine, Mdt, Ost, Pool, PublicKey, Repository,
+    Security, Service,
 };
 use tieline_types::flavor::FlavorError;
+use tieline_types::tape::HsmError;
 use tieline_types::{
-    Allowed, Door, FileId, FlavorRule, FlavorRules, FsName, Issuer, MdtIndex, Name, OstIndex,
+    Allowed, Door, FileId, FlavorRule, FlavorRules, FsName, Hsm, Issuer, MdtIndex, Name, OstIndex,
     PoolName, RepositoryName, Scope, SiteName, Version, Vouched,
 };
 
@@ -145,6 +149,44 @@ pub struct OstText {
 pub struct PoolText {
     pub name: PoolName,
     pub osts: Vec<u16>,
+    /// Where its files lie, too, as `tieline pool set --expose` said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exposed: Option<ExposedText>,
+    /// How its files get to tape and back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hsm: Option<Hsm>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExposedText {
+    pub directory: String,
+    pub ost: u16,
+    /// The version of the map that began it.
+    pub since: u64,
+    /// It ended, and what lies there is taken away.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub over: bool,
+}
+
+impl ExposedText {
+    fn of(exposure: &Exposure) -> Self {
+        Self {
+            directory: exposure.directory.clone(),
+            ost: exposure.ost.0,
+            since: exposure.since.0,
+            over: exposure.is_over == Some(true),
+        }
+    }
+
+    fn record(&self) -> Exposure {
+        Exposure {
+            directory: self.directory.clone(),
+            ost: OstIndex(self.ost),
+            since: Version(self.since),
+            is_over: self.over.then_some(true),
+        }
+    }
 }
 
 /// A tree that is published as files.
@@ -157,7 +199,11 @@ pub struct RepositoryText {
     /// `http://…`, `https://…` or `file:///…`.
     pub sources: Vec<String>,
     /// The digest of its frozen list.
-    pub list: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub list: Option<String>,
+    /// Else the master keys that sign it, in PEM's base64 without its first and last line.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<String>,
     /// Name under which it is mounted in its parent's root directory.
     pub junction: String,
     /// The MDT in whose root directory the junction is.
@@ -190,6 +236,12 @@ pub enum MapTextError {
     Parent { what: &'static str, index: u16, parent: u16 },
     #[error("repository {name}: `{text}` is not the digest of a list")]
     List { name: RepositoryName, text: String },
+    #[error("repository {0}: a key is not base64")]
+    Keys(RepositoryName),
+    #[error(
+        "repository {0} has neither a list nor keys, or both: one of them says what to believe"
+    )]
+    ListOrKeys(RepositoryName),
     #[error("{what} {index} has no address")]
     NoAddress { what: &'static str, index: u16 },
     #[error(transparent)]
@@ -198,6 +250,8 @@ pub enum MapTextError {
     Rule { error: String },
     #[error("pool {pool} names OST {ost}, which is not there")]
     PoolOst { pool: PoolName, ost: u16 },
+    #[error("pool {pool}: {error}")]
+    PoolHsm { pool: PoolName, error: HsmError },
 }
 
 impl MapText {
@@ -222,15 +276,23 @@ impl MapText {
         let pool = map.pools.iter().map(|pool| PoolText {
             name: pool.name.clone(),
             osts: pool.osts.iter().map(|ost| ost.0).collect(),
+            exposed: pool.exposure.as_ref().map(ExposedText::of),
+            hsm: pool.hsm.clone(),
         });
         let repository = map.repositories().map(|known| {
-            let Catalog::Frozen(list) = known.catalog;
+            let (list, keys) = match &known.catalog {
+                Catalog::Frozen(list) => (Some(list.to_string()), Vec::new()),
+                Catalog::Signed(keys) => {
+                    (None, keys.iter().map(|key| STANDARD.encode(&*key.0)).collect())
+                }
+            };
             let junction = map.junction_of(known.mdt);
             RepositoryText {
                 name: known.name.clone(),
                 index: known.mdt.0,
                 sources: known.sources.clone(),
-                list: list.to_string(),
+                list,
+                keys,
                 junction: junction.map_or(String::new(), |junction| junction.name.to_string()),
                 parent: junction.map_or(0, |junction| junction.parent.mdt().0),
             }
@@ -396,12 +458,27 @@ impl OstText {
 
 impl RepositoryText {
     fn record(&self) -> Result<Repository, MapTextError> {
-        let text = || MapTextError::List { name: self.name.clone(), text: self.list.clone() };
+        let name = &self.name;
+        let catalog = match (&self.list, &self.keys[..]) {
+            (Some(list), []) => {
+                let wrong = |_| MapTextError::List { name: name.clone(), text: list.clone() };
+                Catalog::Frozen(list.parse().map_err(wrong)?)
+            }
+            (None, [_, ..]) => {
+                let key = |text: &String| {
+                    let key = STANDARD.decode(text).ok().filter(|key| !key.is_empty());
+                    key.map(|key| PublicKey(key.into()))
+                };
+                let keys = self.keys.iter().map(key).collect::<Option<_>>();
+                Catalog::Signed(keys.ok_or_else(|| MapTextError::Keys(name.clone()))?)
+            }
+            _ => return Err(MapTextError::ListOrKeys(name.clone())),
+        };
         Ok(Repository {
             name: self.name.clone(),
             mdt: MdtIndex(self.index),
             sources: self.sources.clone(),
-            catalog: Catalog::Frozen(self.list.parse().map_err(|_| text())?),
+            catalog,
         })
     }
 }
@@ -434,7 +511,12 @@ fn pools(texts: &[PoolText], osts: &BTreeSet<u16>) -> Result<Vec<Pool>, MapTextE
             return Err(MapTextError::PoolOst { pool: text.name.clone(), ost });
         }
         let osts = text.osts.iter().map(|&ost| OstIndex(ost)).collect();
-        pools.push(Pool { name: text.name.clone(), osts });
+        let exposure = text.exposed.as_ref().map(ExposedText::record);
+        let hsm = text.hsm.clone();
+        if let Some(error) = hsm.as_ref().and_then(|hsm| hsm.validate().err()) {
+            return Err(MapTextError::PoolHsm { pool: text.name.clone(), error });
+        }
+        pools.push(Pool { name: text.name.clone(), osts, exposure, hsm });
     }
     Ok(pools)
 }

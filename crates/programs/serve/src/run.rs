@@ -8,8 +8,9 @@
 
 use crate::audit::Audit;
 use crate::maps::MapKeeper;
+use crate::published;
 use crate::room::{Disks, free_bytes};
-use crate::settings::{Engine, Found, MdtPlan, Plan, Settings, SettingsError};
+use crate::settings::{Engine, Found, HttpPlan, MdtPlan, Plan, Settings, SettingsError};
 use crate::{MdtParts, Parts, Running};
 use anyhow::{Context, bail};
 use std::fs::{File, TryLockError};
@@ -23,6 +24,7 @@ use tieline_base::contact::Contact;
 use tieline_base::dialing::dialer;
 use tieline_format::Record;
 use tieline_format::map::SignedMap;
+use tieline_hsm::Scripts;
 use tieline_kv::{
     Check, EmbeddedStore, MemoryStore, Opening, PostgresServer, PostgresSettings, PostgresStore,
     Store,
@@ -141,6 +143,12 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
         Some(mdt) => Some(open_mdt(mdt, &plan.fs, (&plan.state, &name), &world).await?),
         None => None,
     };
+    let published = match plan.http {
+        Some(HttpPlan { listen, repositories }) => {
+            Some(published::serve(&world, &listen, repositories).await?)
+        }
+        None => None,
+    };
     let listener = world.transport.listen(&plan.listen).await;
     let listener = listener.with_context(|| format!("cannot listen at {}", plan.listen))?;
     let address = listener.address()?;
@@ -160,6 +168,7 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
         map: MapKeeper::new(cell, plan.verifier, plan.signer, Some(map_file)),
         mdt,
         osts,
+        scripts: Some(Scripts::new(plan.hsm.scripts, plan.hsm.spool)),
         health,
         operator: Uid(rustix::process::geteuid().as_raw()),
         identities: Some(plan.state.join(IDENTITIES_FILE)),
@@ -172,7 +181,7 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
             .with_context(|| format!("cannot write {}", mark.display()))?;
     }
     tracing::info!(server = %name, %address, "ready");
-    Ok(running)
+    Ok(running.beside(published))
 }
 
 /// `mds-uf`, `oss-uf`, or `mds-oss-uf`.

@@ -66,12 +66,18 @@ pub struct Settings {
     /// How this server proves itself; without, it can agree to flavor null only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kerberos: Option<KerberosSettings>,
+    /// The HSM scripts this server may run; without, none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hsm: Option<HsmSettings>,
     /// The MDT this server holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mdt: Option<MdtSettings>,
     /// The OSTs this server holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ost: Vec<OstSettings>,
+    /// Repositories that this server serves over HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<HttpSettings>,
 }
 
 /// The MDT of a server.
@@ -312,7 +318,9 @@ pub struct Plan {
     pub root: Vec<String>,
     pub mdt: Option<MdtPlan>,
     pub osts: Vec<OstPlan>,
+    pub http: Option<HttpPlan>,
     pub kerberos: KerberosPlan,
+    pub hsm: HsmPlan,
     /// What is hardly meant so, as complaints are written.
     pub doubts: Vec<String>,
 }
@@ -465,6 +473,7 @@ impl Settings {
             "neither [mdt] nor [[ost]] is there: a server needs at least one".into()
         });
         let mdt = self.mdt.as_ref().map(|mdt| mdt.validate(&self.state, &self.fs, &mut check));
+        let http = self.http.as_ref().map(|http| http.validate(&mut check));
         let osts = osts_validate(&self.ost, &self.fs, &mut check);
         let user = self.user.as_deref();
         let kerberos = self.kerberos.as_ref().map(|kerberos| kerberos.validate(user));
@@ -473,6 +482,7 @@ impl Settings {
             wrongs.into_iter().for_each(|(key, wrong)| check.complain(&key, wrong));
             KerberosPlan::default()
         });
+        let hsm = HsmPlan::of(self.hsm.as_ref(), &self.state, &mut check);
         let congestion: Option<Congestion> = self.congestion.parse().ok();
         check.holds(congestion.is_some(), "congestion", || "`auto` or `system`".into());
         let plan = Plan {
@@ -490,7 +500,9 @@ impl Settings {
             root: self.root.clone(),
             mdt,
             osts,
+            http,
             kerberos,
+            hsm,
             doubts: check.doubts,
         };
         (plan, check.wrongs)
@@ -611,6 +623,26 @@ fn osts_validate(osts: &[OstSettings], fs: &str, check: &mut Check) -> Vec<OstPl
         check.holds(indices.insert(ost.index), &key("index"), || {
             format!("{} is there twice: give each OST its own index", ost.index)
         });
+        let is_bucket = ost.store == "s3";
+        let mut objects = match ost.store.as_str() {
+            "s3" => Objects::Bucket(Box::new(s3::validate(ost, fs, &key, check))),
+            "directory" => {
+                s3::check_unused(ost, &key, check);
+                directory_validate(&ost.path, &key("path"), check)
+            }
+            other => {
+                let known = "neither \"directory\" nor \"s3\"";
+                check.complain(&key("store"), format!("`{other}` is {known}"));
+                Objects::Directory(ost.path.clone())
+            }
+        };
+        let (place, shown) = match &objects {
+            Objects::Directory(path) => ("path", path.display().to_string()),
+            Objects::Bucket(bucket) => ("prefix", bucket.describe()),
+        };
+        check.holds(places.insert(shown.clone()), &key(place), || {
+            format!("`{shown}` is there twice: give each OST its own")
+        });
         if let Some(adopt) = &ost.adopt {
             check.holds(adopt.is_absolute(), &key("adopt"), || {
                 format!("`{}` is not an absolute path", adopt.display())
@@ -629,29 +661,9 @@ fn osts_validate(osts: &[OstSettings], fs: &str, check: &mut Check) -> Vec<OstPl
                 format!("`{realm}` is no realm: write such as \"EXTENCI.ORG\"")
             });
         }
-        let is_bucket = ost.store == "s3";
-        let objects = match ost.store.as_str() {
-            "s3" => {
-                let given = limit.map(|size| size.0);
-                Objects::Bucket(Box::new(s3::validate(ost, fs, given, &key, check)))
-            }
-            "directory" => {
-                s3::check_unused(ost, &key, check);
-                directory_validate(&ost.path, &key("path"), check)
-            }
-            other => {
-                let known = "neither \"directory\" nor \"s3\"";
-                check.complain(&key("store"), format!("`{other}` is {known}"));
-                Objects::Directory(ost.path.clone())
-            }
-        };
-        let (place, shown) = match &objects {
-            Objects::Directory(path) => ("path", path.display().to_string()),
-            Objects::Bucket(bucket) => ("prefix", bucket.describe()),
-        };
-        check.holds(places.insert(shown.clone()), &key(place), || {
-            format!("`{shown}` is there twice: give each OST its own")
-        });
+        if let Objects::Bucket(bucket) = &mut objects {
+            bucket.given = limit.map(|size| size.0);
+        }
         let limits = Limits {
             // What a bucket is given, it counts itself; it has no disk to keep room on.
             reserve: reserve.filter(|_| !is_bucket).map_or(0, |size: ByteSize| size.0),
@@ -737,8 +749,13 @@ impl Check {
 }
 
 mod gather;
+mod hsm;
+mod http;
 mod premises;
 mod s3;
+
+pub use hsm::{HsmPlan, HsmSettings};
+pub use http::{HttpPlan, HttpSettings};
 
 pub use premises::Found;
 

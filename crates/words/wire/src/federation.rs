@@ -1,8 +1,9 @@
 //! Messages about the federation map and those who administer it.
 
+use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    Digest, Door, FlavorRule, Issuer, MachineTrust, Name, OstIndex, PoolName, RepositoryName,
+    Digest, Door, FlavorRule, Hsm, Issuer, MachineTrust, Name, OstIndex, PoolName, RepositoryName,
     SiteName, Strangers, Version,
 };
 
@@ -77,6 +78,32 @@ pub enum MapEdit {
     /// No new chunks; what is there stays readable.
     #[n(6)]
     OstDeactivate(#[n(0)] OstIndex),
+    /// Its closed files are to lie whole in a directory, too.
+    #[n(7)]
+    PoolExpose {
+        #[n(0)]
+        pool: PoolName,
+        /// An absolute path on the machine that serves `ost`.
+        #[n(1)]
+        directory: String,
+        /// Whose server does it; `None`: that of the pool's first OST.
+        #[n(2)]
+        ost: Option<OstIndex>,
+        /// Also where bytes must not be read on the way: whoever reads the disk is trusted.
+        #[n(3)]
+        is_trusted: bool,
+    },
+    /// And no more.
+    #[n(8)]
+    PoolHide(#[n(0)] PoolName),
+    /// How a pool's files get to tape and back; `None`: they do not.
+    #[n(9)]
+    PoolHsm {
+        #[n(0)]
+        pool: PoolName,
+        #[n(1)]
+        hsm: Option<Hsm>,
+    },
     /// How connections are protected, from now on.
     #[n(70)]
     FlavorSet(#[n(0)] FlavorRule),
@@ -128,6 +155,9 @@ pub enum MapEdit {
     /// Takes it out again.
     #[n(93)]
     RepositoryRemove(#[n(0)] RepositoryName),
+    /// Mounts a repository in CVMFS's format in the root directory.
+    #[n(94)]
+    RepositoryTrust(#[n(0)] RepositoryTrust),
 }
 
 /// A repository as it is mounted.
@@ -141,6 +171,22 @@ pub struct RepositoryAdd {
     /// Of the frozen list that says what is in it.
     #[n(2)]
     pub list: Digest,
+    /// Its name in the root directory.
+    #[n(3)]
+    pub junction: Name,
+}
+
+/// A repository in CVMFS's format, and whom it is believed from.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct RepositoryTrust {
+    #[n(0)]
+    pub name: RepositoryName,
+    /// At least one, as the map has them.
+    #[n(1)]
+    pub sources: Vec<String>,
+    /// At least one master key, as the map has them.
+    #[n(2)]
+    pub keys: Vec<ByteVec>,
     /// Its name in the root directory.
     #[n(3)]
     pub junction: Name,

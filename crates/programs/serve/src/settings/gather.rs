@@ -5,7 +5,7 @@
 //!
 //! Knows no setting by name: what it says comes from the structures themselves.
 
-use super::{MdtSettings, OstSettings, Settings, Wrongs};
+use super::{HsmSettings, HttpSettings, MdtSettings, OstSettings, Settings, Wrongs};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use tieline_base::proving::KerberosSettings;
@@ -27,6 +27,8 @@ impl Gathered {
         let mdt = table.remove("mdt");
         let osts = table.remove("ost");
         let kerberos = table.remove("kerberos");
+        let http = table.remove("http");
+        let hsm = table.remove("hsm");
         let settings = self.table::<Settings>(table, "");
         let kerberos = match kerberos {
             None => None,
@@ -36,11 +38,27 @@ impl Gathered {
                 None
             }
         };
+        let hsm = match hsm {
+            None => None,
+            Some(Value::Table(hsm)) => self.table::<HsmSettings>(hsm, "hsm."),
+            Some(_) => {
+                self.complain("hsm", "is not a table: write [hsm] and its keys below".into());
+                None
+            }
+        };
         let mdt = match mdt {
             None => None,
             Some(Value::Table(mdt)) => self.table::<MdtSettings>(mdt, "mdt."),
             Some(_) => {
                 self.complain("mdt", "is not a table: write [mdt] and its keys below".into());
+                None
+            }
+        };
+        let http = match http {
+            None => None,
+            Some(Value::Table(http)) => self.table::<HttpSettings>(http, "http."),
+            Some(_) => {
+                self.complain("http", "is not a table: write [http] and its keys below".into());
                 None
             }
         };
@@ -54,6 +72,8 @@ impl Gathered {
         };
         let Some(mut settings) = settings else { return Err(Wrongs(self.wrongs.clone())) };
         (settings.mdt, settings.ost, settings.kerberos) = (mdt, osts, kerberos);
+        settings.http = http;
+        settings.hsm = hsm;
         Ok(settings)
     }
 

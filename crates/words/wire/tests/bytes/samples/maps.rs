@@ -19,6 +19,14 @@ pub fn map_calls(op: Op) -> Vec<Sample> {
     let mut samples = pair(edit(MapEdit::PoolNew(pool.clone())), reply);
     let add = MapEdit::PoolAdd { pool: pool.clone(), osts: osts.clone() };
     let remove = MapEdit::PoolRemove { pool: pool.clone(), osts };
+    let expose = MapEdit::PoolExpose {
+        pool: pool.clone(),
+        directory: "/srv/exposed".into(),
+        ost: Some(OstIndex(3)),
+        is_trusted: true,
+    };
+    samples.push(request("-pool-expose", edit(expose)));
+    samples.push(request("-pool-hide", edit(MapEdit::PoolHide(pool.clone()))));
     samples.push(request("-pool-destroy", edit(MapEdit::PoolDestroy(pool))));
     samples.push(request("-pool-add", edit(add)));
     samples.push(request("-pool-remove", edit(remove)));
@@ -39,6 +47,11 @@ pub fn map_calls(op: Op) -> Vec<Sample> {
     let removed = MapEdit::DoorRemove(door.principal.clone());
     samples.push(request("-door-set", edit(MapEdit::DoorSet(door))));
     samples.push(request("-door-remove", edit(removed)));
+    let pool = || "fast".parse().unwrap();
+    let tape = MapEdit::PoolHsm { pool: pool(), hsm: Some(tape::hsm()) };
+    samples.push(request("-pool-hsm", edit(tape)));
+    let no_tape = MapEdit::PoolHsm { pool: pool(), hsm: None };
+    samples.push(request("-pool-no-hsm", edit(no_tape)));
     let issuer = issuer();
     let removed = MapEdit::IssuerRemove(issuer.url.clone());
     samples.push(request("-issuer-set", edit(MapEdit::IssuerSet(issuer))));
@@ -62,6 +75,13 @@ pub fn map_calls(op: Op) -> Vec<Sample> {
         junction: "sw".parse().unwrap(),
     };
     samples.push(request("-repository-add", edit(MapEdit::RepositoryAdd(add))));
+    let trust = federation::RepositoryTrust {
+        name: name.clone(),
+        sources: vec!["http://stratum1.uf.example/cvmfs/sw.example.org".into()],
+        keys: vec![vec![0x30, 0x82, 0x01, 0x22].into()],
+        junction: "sw".parse().unwrap(),
+    };
+    samples.push(request("-repository-trust", edit(MapEdit::RepositoryTrust(trust))));
     samples.push(request("-repository-remove", edit(MapEdit::RepositoryRemove(name))));
     samples.push(request("-strangers-set", edit(MapEdit::StrangersSet(Strangers::Squash))));
     samples

@@ -1,26 +1,37 @@
 //! Changes of the federation map, as pure functions with Lustre's meanings.
+//!
+//! Knows neither who may change it nor who signs it. An edit is done whole or not at all.
 
+mod exposure;
+
+use minicbor::bytes::ByteVec;
 use std::collections::BTreeSet;
 use tieline_auth::principal_at;
 use tieline_format::map::{
-    Catalog, FederationMap, Invitation, Junction, Machine, Mdt, Ost, Pool, Repository, Security,
-    Service,
+    Catalog, FederationMap, Invitation, Junction, Machine, Mdt, Ost, Pool, PublicKey, Repository,
+    Security, Service,
 };
 use tieline_types::door::DoorError;
+use tieline_types::tape::{Hsm, HsmError};
 use tieline_types::{
     Door, ErrorKind, FileId, Issuer, IssuerError, MachineTrust, MdtIndex, Name, OstIndex, PoolName,
     RepositoryName, SiteName, Version,
 };
-use tieline_wire::federation::{MapEdit, RepositoryAdd, SiteJoin};
+use tieline_wire::federation::{MapEdit, RepositoryAdd, RepositoryTrust, SiteJoin};
 
 /// Invitations that are open at one time.
 const INVITATIONS_MAX: usize = 64;
 /// OSTs that one server may bring.
 const OSTS_PER_SERVER_MAX: u16 = 64;
 const ADDRESSES_MAX: usize = 16;
+/// Master keys of a repository, and the largest: RSA with 8,192 bits.
+const KEYS_MAX: usize = 16;
+const KEY_BYTES_MAX: usize = 1100;
 const DOORS_MAX: usize = 256;
 const ISSUERS_MAX: usize = 64;
 const ADDRESS_BYTES_MAX: usize = 255;
+/// Of an exposed directory.
+const DIRECTORY_BYTES_MAX: usize = 1024;
 
 /// Why the map was not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +42,22 @@ pub enum EditError {
     NoPool(PoolName),
     #[error("pool {pool} still has {count} OSTs: remove them first")]
     PoolNotEmpty { pool: PoolName, count: usize },
+    #[error(
+        "pool {pool} is exposed in {directory} already: say `tieline pool set {pool} --no-expose` \
+         first"
+    )]
+    PoolExposed { pool: PoolName, directory: String },
+    #[error("pool {0} is not exposed")]
+    NotExposed(PoolName),
+    #[error("pool {0} has no OSTs: add one whose machine has the directory")]
+    NowhereExposed(PoolName),
+    #[error("`{0}` is no absolute path of at most {DIRECTORY_BYTES_MAX} bytes without `..`")]
+    NoDirectory(String),
+    #[error(
+        "rule {rule} has bytes encrypted on their way to and from OSTs, and whoever reads the disk \
+         of an exposed pool reads them plain: say --at-rest trusted if that is meant"
+    )]
+    AtRest { rule: String },
     #[error("{ost} is not in the federation map", ost = .0.label())]
     NoOst(OstIndex),
     #[error("{ost} is in pool {pool} already", ost = .ost.label())]
@@ -45,6 +72,8 @@ pub enum EditError {
     NoMachine(String),
     #[error(transparent)]
     Door(#[from] DoorError),
+    #[error(transparent)]
+    Hsm(#[from] HsmError),
     #[error("{0} is a server of the federation: a door has a principal and services of its own")]
     ServerNoDoor(String),
     #[error("{0} is no door: `tieline door list` shows who is")]
@@ -79,6 +108,8 @@ pub enum EditError {
     NoRepository(RepositoryName),
     #[error("a repository has 1 to {ADDRESSES_MAX} sources http://…, https://… or file:///…")]
     NoSource,
+    #[error("a repository is believed by 1 to {KEYS_MAX} keys of at most {KEY_BYTES_MAX} bytes")]
+    NoKey,
     #[error("no target has a number left")]
     NumbersGone,
 }
@@ -90,13 +121,18 @@ impl EditError {
             Self::AddressTaken { .. } | Self::JunctionTaken(_) => ErrorKind::Exists,
             Self::RepositoryExists(_) | Self::NameTaken(_) => ErrorKind::Exists,
             Self::NoRepository(_) => ErrorKind::NotFound,
-            Self::NoSource => ErrorKind::InvalidArgument,
+            Self::NoSource | Self::NoKey => ErrorKind::InvalidArgument,
             Self::NoPool(_) | Self::NoOst(_) | Self::NotInPool { .. } | Self::NoRule(_) => {
                 ErrorKind::NotFound
             }
             Self::PoolNotEmpty { .. } => ErrorKind::NotEmpty,
+            Self::PoolExposed { .. } => ErrorKind::Busy,
+            Self::AtRest { .. } => ErrorKind::NotPermitted,
+            Self::NotExposed(_) | Self::NowhereExposed(_) | Self::NoDirectory(_) => {
+                ErrorKind::InvalidArgument
+            }
             Self::NoDoor(_) => ErrorKind::NotFound,
-            Self::Door(_) | Self::ServerNoDoor(_) => ErrorKind::InvalidArgument,
+            Self::Door(_) | Self::ServerNoDoor(_) | Self::Hsm(_) => ErrorKind::InvalidArgument,
             Self::NoIssuer(_) => ErrorKind::NotFound,
             Self::Issuer(_) => ErrorKind::InvalidArgument,
             Self::DoorsFull | Self::IssuersFull => ErrorKind::NoSpace,
@@ -117,6 +153,11 @@ pub fn apply(map: &FederationMap, edit: &MapEdit, now_ms: u64) -> Result<Federat
         MapEdit::PoolDestroy(name) => pool_destroy(&mut map, name)?,
         MapEdit::PoolAdd { pool, osts } => pool_add(&mut map, pool, osts)?,
         MapEdit::PoolRemove { pool, osts } => pool_remove(&mut map, pool, osts)?,
+        MapEdit::PoolExpose { pool, directory, ost, is_trusted } => {
+            exposure::expose(&mut map, pool, (directory, *ost), *is_trusted)?;
+        }
+        MapEdit::PoolHide(pool) => exposure::hide(&mut map, pool)?,
+        MapEdit::PoolHsm { pool, hsm } => pool_hsm(&mut map, pool, hsm.as_ref())?,
         MapEdit::OstActivate(ost) => set_active(&mut map, *ost, true)?,
         MapEdit::OstDeactivate(ost) => set_active(&mut map, *ost, false)?,
         MapEdit::FlavorSet(rule) => match &mut map.security {
@@ -141,6 +182,7 @@ pub fn apply(map: &FederationMap, edit: &MapEdit, now_ms: u64) -> Result<Federat
         }
         MapEdit::SiteJoin(join) => site_join(&mut map, join, now_ms)?,
         MapEdit::RepositoryAdd(add) => repository_add(&mut map, add)?,
+        MapEdit::RepositoryTrust(add) => repository_trust(&mut map, add)?,
         MapEdit::RepositoryRemove(name) => repository_remove(&mut map, name)?,
     }
     map.version = Version(map.version.0 + 1);
@@ -151,13 +193,24 @@ fn pool_new(map: &mut FederationMap, name: &PoolName) -> Result<(), EditError> {
     if map.pool(name).is_some() {
         return Err(EditError::PoolExists(name.clone()));
     }
-    map.pools.push(Pool { name: name.clone(), osts: vec![] });
+    map.pools.push(Pool { name: name.clone(), osts: vec![], exposure: None, hsm: None });
     map.pools.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(())
 }
 
+fn pool_hsm(map: &mut FederationMap, name: &PoolName, hsm: Option<&Hsm>) -> Result<(), EditError> {
+    let pool = pool_mut(map, name)?;
+    if let Some(hsm) = hsm {
+        hsm.validate()?;
+    }
+    pool.hsm = hsm.cloned();
+    Ok(())
+}
+
 fn pool_destroy(map: &mut FederationMap, name: &PoolName) -> Result<(), EditError> {
-    let count = pool_mut(map, name)?.osts.len();
+    let pool = pool_mut(map, name)?;
+    exposure::check_hidden(pool)?;
+    let count = pool.osts.len();
     if count > 0 {
         return Err(EditError::PoolNotEmpty { pool: name.clone(), count });
     }
@@ -196,6 +249,9 @@ fn pool_remove(
     for &ost in osts {
         if !pool.osts.contains(&ost) {
             return Err(EditError::NotInPool { pool: name.clone(), ost });
+        }
+        if pool.exposed().is_some_and(|exposure| exposure.ost == ost) {
+            exposure::check_hidden(pool)?;
         }
         pool.osts.retain(|other| *other != ost);
     }
@@ -388,6 +444,25 @@ fn next_index(map: &FederationMap) -> Result<MdtIndex, EditError> {
 
 fn repository_add(map: &mut FederationMap, add: &RepositoryAdd) -> Result<(), EditError> {
     let RepositoryAdd { name, sources, list, junction } = add;
+    repository_mount(map, (name, sources), Catalog::Frozen(*list), junction)
+}
+
+fn repository_trust(map: &mut FederationMap, add: &RepositoryTrust) -> Result<(), EditError> {
+    let RepositoryTrust { name, sources, keys, junction } = add;
+    let is_key = |key: &ByteVec| !key.is_empty() && key.len() <= KEY_BYTES_MAX;
+    if keys.is_empty() || keys.len() > KEYS_MAX || !keys.iter().all(is_key) {
+        return Err(EditError::NoKey);
+    }
+    let keys = keys.iter().cloned().map(PublicKey).collect();
+    repository_mount(map, (name, sources), Catalog::Signed(keys), junction)
+}
+
+fn repository_mount(
+    map: &mut FederationMap,
+    (name, sources): (&RepositoryName, &[String]),
+    catalog: Catalog,
+    junction: &Name,
+) -> Result<(), EditError> {
     if map.repositories().any(|known| known.name == *name) {
         return Err(EditError::RepositoryExists(name.clone()));
     }
@@ -410,8 +485,8 @@ fn repository_add(map: &mut FederationMap, add: &RepositoryAdd) -> Result<(), Ed
     map.repositories.get_or_insert_default().push(Repository {
         name: name.clone(),
         mdt,
-        sources: sources.clone(),
-        catalog: Catalog::Frozen(*list),
+        sources: sources.to_vec(),
+        catalog,
     });
     map.junctions.push(Junction { parent, name: junction.clone(), mdt });
     Ok(())
@@ -521,6 +596,20 @@ mod tests {
         let map = apply(&map, &MapEdit::PoolRemove { pool: pool(), osts }).unwrap();
         let map = apply(&map, &MapEdit::PoolDestroy(pool())).unwrap();
         assert!(map.pools.is_empty());
+    }
+
+    #[test]
+    fn a_pool_has_an_hsm_that_can_be() {
+        let map = apply(&map(), &MapEdit::PoolNew(pool())).unwrap();
+        let edit = |script: &str| {
+            let hsm = Some(Hsm::new(script.to_owned(), "osm".to_owned()));
+            MapEdit::PoolHsm { pool: pool(), hsm }
+        };
+        assert!(matches!(apply(&map, &edit("osm")), Err(EditError::Hsm(_))));
+        let with = apply(&map, &edit("/etc/tieline/hsm/osm")).unwrap();
+        assert!(with.pool(&pool()).unwrap().hsm.is_some());
+        let without = apply(&with, &MapEdit::PoolHsm { pool: pool(), hsm: None }).unwrap();
+        assert!(without.pool(&pool()).unwrap().hsm.is_none());
     }
 
     #[test]
