@@ -65,7 +65,8 @@ fn run(stages: &Stages, slow: &slow::Slow) -> Result<()> {
     })?;
     let mut decoders = Command::new(tests.program("tieline-decoders")?);
     stages.stage("decoders", || steps::run(decoders.args(["feed", &seconds, &seed])))?;
-    stages.stage("lab", || tests.run_lab(slow))
+    stages.stage("lab", || tests.run_lab(slow))?;
+    stages.stage("virtual client", || tests.run_lab_alone(slow))
 }
 
 /// Another for every commit, and the same whenever that is run again.

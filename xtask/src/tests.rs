@@ -15,6 +15,8 @@ use std::time::Instant;
 
 /// Tests of the lab wait for lines, leases and clocks most of the time.
 const LAB_TESTS_PER_PROCESSOR: usize = 3;
+/// A machine's processor is translated there.
+const LAB_ALONE: &str = "image::";
 
 /// What is built for the tests.
 pub struct Tests {
@@ -82,11 +84,22 @@ impl Tests {
 
     /// Real processes and real mounts.
     pub fn run_lab(&self, slow: &Slow) -> Result<()> {
-        let mut command = self.lab.command();
+        let mut command = self.lab_command(slow)?;
         command.arg(format!("--test-threads={}", processors() * LAB_TESTS_PER_PROCESSOR));
+        steps::run(command.args(["--skip", LAB_ALONE]))
+    }
+
+    /// Tests of the lab that need all processors to themselves.
+    pub fn run_lab_alone(&self, slow: &Slow) -> Result<()> {
+        let mut command = self.lab_command(slow)?;
+        steps::run(command.args(["--test-threads=1", LAB_ALONE]))
+    }
+
+    fn lab_command(&self, slow: &Slow) -> Result<Command> {
+        let mut command = self.lab.command();
         command.env("TIELINE_TIMES", slow.file());
         command.env("TIELINE_BIN", self.program("tieline")?);
-        steps::run(&mut command)
+        Ok(command)
     }
 }
 

@@ -18,7 +18,11 @@ packages=(
   heimdal-kcm         # a daemon that keeps tickets: the tests start one of their own
   glusterfs-client python3-fusepy # storage that the nodes of a site share
   postgresql          # its programs only: the tests start servers of their own
+  xrootd-client xrootd-plugins python3-xrootd # clients of root:// that are not ours
+  mmdebstrap binutils e2fsprogs dosfstools mtools gdisk syslinux syslinux-common systemd-boot-efi # images of virtual clients
+  qemu-system-x86 qemu-utils seabios # machines that start from them
   curl nginx-light    # clients and servers of HTTP that are not ours; the tests start their own nginx
+  davix rclone gfal2 gfal2-plugin-http gfal2-plugin-file gfal2-util-scripts python3-gfal2-util # clients of WebDAV
 )
 
 as_root() {

@@ -22,13 +22,16 @@ pub mod object;
 pub mod record;
 pub mod reply;
 pub mod request;
+pub mod root;
 pub mod s3;
 pub mod signed;
+pub mod token;
+pub mod webdav;
 
 /// A decoder's name, and what feeds it.
 pub type Target = (&'static str, fn(&[u8]));
 
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: &[Target] = &[
     ("capability", capability::feed),
     ("catalog", catalog::feed),
     ("flavor", flavor::feed),
@@ -41,6 +44,9 @@ pub const TARGETS: [Target; 14] = [
     ("record", record::feed),
     ("reply", reply::feed),
     ("request", request::feed),
+    ("root", root::feed),
     ("s3", s3::feed),
     ("signed", signed::feed),
+    ("token", token::feed),
+    ("webdav", webdav::feed),
 ];

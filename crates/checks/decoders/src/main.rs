@@ -18,10 +18,10 @@ fn main() -> Result<()> {
         ["feed", seconds, seed] => {
             let each = Duration::from_secs(seconds.parse()?);
             let seed = seed.parse()?;
-            TARGETS.into_iter().try_for_each(|target| feed(target, each, seed))
+            TARGETS.iter().copied().try_for_each(|target| feed(target, each, seed))
         }
         ["feed", seconds, seed, name] => {
-            let target = TARGETS.into_iter().find(|(target, _)| *target == name);
+            let target = TARGETS.iter().copied().find(|(target, _)| *target == name);
             let target = target.with_context(|| format!("no decoder is {name}"))?;
             feed(target, Duration::from_secs(seconds.parse()?), seed.parse()?)
         }

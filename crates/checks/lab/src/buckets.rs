@@ -113,6 +113,8 @@ impl Buckets {
         command.arg(format!("-dir={}", data.display()));
         command.arg(format!("-s3.config={}", users.display()));
         command.args(["-master.volumeSizeLimitMB=64", "-volume.max=200"]);
+        // A master that was killed waits for others to elect it, whom it has not.
+        command.args(["-master.electionTimeout=1s", "-master.resumeState=false"]);
         // Nothing at ports that were not asked for, and nothing told to anybody outside.
         command.args(["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false"]);
         command.arg(format!("-s3.port={s3}")).arg(format!("-master.port={master}"));

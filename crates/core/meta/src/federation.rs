@@ -9,8 +9,8 @@ use tieline_format::map::{
 };
 use tieline_types::door::DoorError;
 use tieline_types::{
-    Door, ErrorKind, FileId, MachineTrust, MdtIndex, Name, OstIndex, PoolName, RepositoryName,
-    SiteName, Version,
+    Door, ErrorKind, FileId, Issuer, IssuerError, MachineTrust, MdtIndex, Name, OstIndex, PoolName,
+    RepositoryName, SiteName, Version,
 };
 use tieline_wire::federation::{MapEdit, RepositoryAdd, RepositoryTrust, SiteJoin};
 
@@ -23,6 +23,7 @@ const ADDRESSES_MAX: usize = 16;
 const KEYS_MAX: usize = 16;
 const KEY_BYTES_MAX: usize = 1100;
 const DOORS_MAX: usize = 256;
+const ISSUERS_MAX: usize = 64;
 const ADDRESS_BYTES_MAX: usize = 255;
 
 /// Why the map was not changed.
@@ -54,6 +55,12 @@ pub enum EditError {
     NoDoor(String),
     #[error("the map names {DOORS_MAX} doors, which is the most")]
     DoorsFull,
+    #[error(transparent)]
+    Issuer(#[from] IssuerError),
+    #[error("{0} is no issuer here: `tieline issuer list` shows who is")]
+    NoIssuer(String),
+    #[error("the map names {ISSUERS_MAX} issuers, which is the most")]
+    IssuersFull,
     #[error("no OST was named")]
     NothingNamed,
     #[error("{INVITATIONS_MAX} invitations are open: wait until some are used or over")]
@@ -96,7 +103,9 @@ impl EditError {
             Self::PoolNotEmpty { .. } => ErrorKind::NotEmpty,
             Self::NoDoor(_) => ErrorKind::NotFound,
             Self::Door(_) | Self::ServerNoDoor(_) => ErrorKind::InvalidArgument,
-            Self::DoorsFull => ErrorKind::NoSpace,
+            Self::NoIssuer(_) => ErrorKind::NotFound,
+            Self::Issuer(_) => ErrorKind::InvalidArgument,
+            Self::DoorsFull | Self::IssuersFull => ErrorKind::NoSpace,
             Self::NoRealm => ErrorKind::NotSupported,
             Self::NothingNamed | Self::NoMachine(_) => ErrorKind::InvalidArgument,
             Self::NothingBrought | Self::NoAddress => ErrorKind::InvalidArgument,
@@ -129,6 +138,8 @@ pub fn apply(map: &FederationMap, edit: &MapEdit, now_ms: u64) -> Result<Federat
         MapEdit::StrangersSet(rule) => security(&mut map)?.strangers = Some(*rule),
         MapEdit::DoorSet(door) => set_door(&mut map, door)?,
         MapEdit::DoorRemove(principal) => remove_door(&mut map, principal)?,
+        MapEdit::IssuerSet(issuer) => set_issuer(&mut map, issuer)?,
+        MapEdit::IssuerRemove(url) => remove_issuer(&mut map, url)?,
         MapEdit::SiteInvite { site, digest, until_ms } => {
             let invitation =
                 Invitation { site: site.clone(), digest: *digest, until_ms: *until_ms };
@@ -244,6 +255,28 @@ fn remove_door(map: &mut FederationMap, principal: &str) -> Result<(), EditError
     doors.retain(|known| known.principal != principal);
     if doors.len() == before {
         return Err(EditError::NoDoor(principal.to_owned()));
+    }
+    Ok(())
+}
+
+fn set_issuer(map: &mut FederationMap, issuer: &Issuer) -> Result<(), EditError> {
+    issuer.check()?;
+    let issuers = security(map)?.issuers.get_or_insert_default();
+    issuers.retain(|known| known.url != issuer.url);
+    if issuers.len() >= ISSUERS_MAX {
+        return Err(EditError::IssuersFull);
+    }
+    issuers.push(issuer.clone());
+    issuers.sort_by(|a, b| a.url.cmp(&b.url));
+    Ok(())
+}
+
+fn remove_issuer(map: &mut FederationMap, url: &str) -> Result<(), EditError> {
+    let issuers = security(map)?.issuers.get_or_insert_default();
+    let before = issuers.len();
+    issuers.retain(|known| known.url != url);
+    if issuers.len() == before {
+        return Err(EditError::NoIssuer(url.to_owned()));
     }
     Ok(())
 }
@@ -554,6 +587,7 @@ mod tests {
             machines: None,
             strangers: None,
             doors: None,
+            issuers: None,
         };
         let mut proven = FederationMap { security: Some(security), ..map() };
         proven.osts[0].addresses = vec!["o:1".to_owned()];
@@ -571,6 +605,39 @@ mod tests {
         let without = apply(&with, &remove).unwrap();
         assert!(known(&without).is_empty());
         assert_eq!(apply(&without, &remove), Err(EditError::NoDoor(good.principal)));
+    }
+
+    #[test]
+    fn an_issuer_is_named_once() {
+        use tieline_types::{IssuerKey, PublicKey};
+        let security = Security {
+            realm: "R".to_owned(),
+            flavors: Default::default(),
+            services: vec![],
+            machines: None,
+            strangers: None,
+            doors: None,
+            issuers: None,
+        };
+        let issuer = |user: &str| Issuer {
+            url: "https://iam.example/".to_owned(),
+            audiences: vec!["https://door".to_owned()],
+            keys: vec![IssuerKey { id: None, key: PublicKey::P256([4; 65].to_vec()) }],
+            base: vec![],
+            users: vec![user.parse().unwrap()],
+        };
+        let set = |map: &FederationMap, issuer| apply(map, &MapEdit::IssuerSet(issuer));
+        assert_eq!(set(&map(), issuer("sub:x=ann")), Err(EditError::NoRealm));
+        let proven = FederationMap { security: Some(security), ..map() };
+        let one = set(&proven, issuer("sub:x=ann")).unwrap();
+        let other = set(&one, issuer("sub:x=bob")).unwrap();
+        assert_eq!(other.security.as_ref().unwrap().issuers(), [issuer("sub:x=bob")]);
+        let wrong = Issuer { audiences: vec![], ..issuer("sub:x=ann") };
+        assert!(matches!(set(&one, wrong), Err(EditError::Issuer(_))));
+        let remove = MapEdit::IssuerRemove("https://iam.example/".to_owned());
+        let without = apply(&other, &remove).unwrap();
+        assert!(without.security.as_ref().unwrap().issuers().is_empty());
+        assert!(matches!(apply(&without, &remove), Err(EditError::NoIssuer(_))));
     }
 
     #[test]

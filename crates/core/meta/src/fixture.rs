@@ -249,6 +249,7 @@ fn proven_map() -> FederationMap {
         machines: None,
         strangers: None,
         doors: None,
+        issuers: None,
     };
     FederationMap { security: Some(security), ..map() }
 }

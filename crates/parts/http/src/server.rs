@@ -17,6 +17,7 @@ mod request;
 mod response;
 mod settings;
 
+pub use places::{Free, Place, Places};
 pub use request::Request;
 pub use response::Response;
 pub use settings::Settings;
@@ -28,7 +29,6 @@ use crate::tls::{ClientCertificate, ServerTls};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use places::{Place, Places};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

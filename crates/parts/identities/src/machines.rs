@@ -39,6 +39,7 @@ mod tests {
             ]),
             strangers: None,
             doors: None,
+            issuers: None,
         };
         let of = |principal| trust_of(principal, Some(&security));
         assert_eq!(of("host/wn17@EXTENCI.ORG"), Some(MachineTrust::Squash));

@@ -4,7 +4,7 @@ use crate::AT_ONCE;
 use crate::connector::Connector;
 use crate::credentials::Provider;
 use crate::opening::Settings;
-use crate::trouble::{Refusal, Whose, chain};
+use crate::trouble::{Refusal, Whose};
 use bytes::Bytes;
 use object_store::aws::{AmazonS3, AmazonS3Builder, Checksum, S3ConditionalPut};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
@@ -13,25 +13,27 @@ use object_store::{
     BackoffConfig, ClientOptions, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode,
     PutPayload, RetryConfig,
 };
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tieline_blob::Error;
 use tieline_world::World;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 /// For one thing that is asked, with all its repetitions and the wait for a turn.
 const PATIENCE: Duration = Duration::from_secs(40);
 /// Nothing is asked again after so long.
 const REPEAT_WITHIN: Duration = Duration::from_secs(15);
 const REPEATS_MAX: usize = 8;
+/// What was found of a store that is away is told for so long without asking again.
+const AWAY_FRESH: Duration = Duration::from_secs(10);
 
 /// A bucket.
 pub(crate) struct Bucket {
     store: AmazonS3,
     turns: Semaphore,
-    /// The last that was heard of it: nothing.
-    is_away: AtomicBool,
+    /// Since when it is away, as far as anybody asked, and why.
+    away: Mutex<Option<(Instant, String)>>,
     pub whose: Whose,
 }
 
@@ -67,7 +69,7 @@ impl Bucket {
             builder = builder.with_endpoint(endpoint.trim_end_matches('/'));
         }
         let store = builder.build().map_err(|error| whose.wrong(error.to_string()))?;
-        Ok(Self { store, turns: Semaphore::new(AT_ONCE), is_away: AtomicBool::new(false), whose })
+        Ok(Self { store, turns: Semaphore::new(AT_ONCE), away: Mutex::default(), whose })
     }
 
     async fn ask<T>(
@@ -85,7 +87,7 @@ impl Bucket {
             Err(_) => {
                 let (endpoint, patience) = (&self.whose.endpoint, PATIENCE.as_secs());
                 let why = format!("{endpoint} did not do it within {patience} s");
-                Err(Refusal::Other(self.whose.failed(doing, why)))
+                Err(Refusal::Other(self.whose.missing(why)))
             }
         };
         self.note(&answer);
@@ -94,20 +96,30 @@ impl Bucket {
 
     /// Says in the log that the store went away, or is back: once each.
     fn note<T>(&self, answer: &Result<T, Refusal>) {
-        let trouble = match answer {
-            Err(Refusal::Other(error @ (Error::Missing { .. } | Error::Failed { .. }))) => {
-                Some(error)
-            }
+        let why = match answer {
+            Err(Refusal::Other(Error::Missing { reason, .. })) => Some(reason),
             _ => None,
         };
-        let was_away = self.is_away.swap(trouble.is_some(), Ordering::Relaxed);
-        match trouble {
-            Some(error) if !was_away => {
-                let why = chain(error);
-                tracing::warn!(%why, "store is away: reads and writes fail until it is back");
+        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        let (store, was_away) = (&self.whose.store, away.is_some());
+        *away = why.map(|why| (Instant::now(), why.clone()));
+        match &*away {
+            Some((_, why)) if !was_away => {
+                tracing::warn!(%store, %why, "store is away: reads and writes fail for now");
             }
-            None if was_away => tracing::info!(store = %self.whose.store, "store is back"),
+            None if was_away => tracing::info!(%store, "store is back"),
             _ => {}
+        }
+    }
+
+    /// Why it is away, if somebody found it so lately: who only wants to know need not try again.
+    pub fn check_lately(&self) -> Result<(), Error> {
+        let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*away {
+            Some((when, why)) if when.elapsed() < AWAY_FRESH => {
+                Err(self.whose.missing(why.as_str()))
+            }
+            _ => Ok(()),
         }
     }
 

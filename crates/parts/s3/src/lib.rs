@@ -376,6 +376,7 @@ impl Inner {
     }
 
     async fn space(&self) -> Result<Space, Error> {
+        self.bucket.check_lately()?;
         self.check_in_place().await?;
         let (given, mut free) = match &self.used {
             Some(used) => (used.given, used.free().unwrap_or(0)),

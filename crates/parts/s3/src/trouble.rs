@@ -140,8 +140,7 @@ fn http_cause(error: &object_store::Error) -> Option<&tieline_http::Error> {
     None
 }
 
-/// An error with its causes.
-pub(crate) fn chain(error: &dyn StdError) -> String {
+fn chain(error: &dyn StdError) -> String {
     let causes = std::iter::successors(error.source(), |cause| (**cause).source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

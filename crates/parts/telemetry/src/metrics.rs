@@ -120,6 +120,13 @@ those of them that were used.";
         "Bytes in a cache, as of the last look: node; site, where this process cleans it.";
     cache_limit_bytes: IntGaugeVec = "tieline_cache_limit_bytes" ["cache"]
         "Bytes that a cache may hold.";
+    door_connections: IntGaugeVec = "tieline_door_connections" ["protocol"]
+        "Connections of clients to this door, by protocol: root.";
+    door_requests: IntCounterVec = "tieline_door_requests_total" ["protocol", "op", "outcome"]
+        "Requests that this door answered, by what was asked and what came of it (`ok`, or the \
+protocol's number of the error).";
+    door_sent_bytes: IntCounterVec = "tieline_door_sent_bytes_total" ["protocol"]
+        "Bytes that this door sent to its clients.";
     fuse_requests: IntCounterVec = "tieline_fuse_requests_total" ["op"]
         "Requests from the kernel.";
     fuse_interrupts: IntCounter = "tieline_fuse_interrupts_total" []

@@ -36,6 +36,7 @@
 //! `tieline map keygen` makes a key pair, `tieline map sign` turns the text into the signed map
 //! that the root MDS starts from. Knows no socket.
 
+use crate::issuers::IssuerText;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
@@ -46,8 +47,8 @@ use tieline_format::map::{
 };
 use tieline_types::flavor::FlavorError;
 use tieline_types::{
-    Allowed, Door, FileId, FlavorRule, FlavorRules, FsName, MdtIndex, Name, OstIndex, PoolName,
-    RepositoryName, Scope, SiteName, Version, Vouched,
+    Allowed, Door, FileId, FlavorRule, FlavorRules, FsName, Issuer, MdtIndex, Name, OstIndex,
+    PoolName, RepositoryName, Scope, SiteName, Version, Vouched,
 };
 
 /// A federation map as text.
@@ -93,6 +94,9 @@ pub struct SecurityText {
     /// Who may speak for users that came to them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doors: Vec<DoorText>,
+    /// Whose tokens are taken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub issuers: Vec<IssuerText>,
 }
 
 /// A door, as `tieline door add` takes it.
@@ -319,6 +323,7 @@ impl SecurityText {
             machines: machines.collect(),
             strangers: security.strangers.map(|strangers| strangers.name().to_owned()),
             doors: security.doors.iter().flatten().map(DoorText::of).collect(),
+            issuers: security.issuers().iter().map(IssuerText::of).collect(),
         }
     }
 
@@ -343,6 +348,9 @@ impl SecurityText {
         let doors = self.doors.iter().map(|door| door.record().map_err(rule));
         let doors: Vec<Door> = doors.collect::<Result<_, _>>()?;
         let doors = (!doors.is_empty()).then_some(doors);
+        let issuers = self.issuers.iter().map(|issuer| issuer.record().map_err(rule));
+        let issuers: Vec<Issuer> = issuers.collect::<Result<_, _>>()?;
+        let issuers = (!issuers.is_empty()).then_some(issuers);
         Ok(Security {
             realm: self.realm.clone(),
             flavors,
@@ -350,6 +358,7 @@ impl SecurityText {
             machines,
             strangers,
             doors,
+            issuers,
         })
     }
 }

@@ -4,8 +4,8 @@
 //! * [`source`], [`location`], [`contact`]: how a file system is named, found and met for the
 //!   first time; [`dialing`]: what that is done with; [`registry`]: the mounts of this machine.
 //! * [`repositories`]: what is published as files, beside servers.
-//! * [`federation`]: the map as text; [`keys`]: what signs it and judges it; [`invitation`]: the
-//!   word by which a site joins.
+//! * [`federation`]: the map as text, with its [`issuers`]; [`keys`]: what signs it and judges it;
+//!   [`invitation`]: the word by which a site joins.
 //! * [`proving`]: how servers, mounts and verbs prove themselves.
 //! * [`report`], [`show`]: how people are told of failures, and how things look.
 
@@ -13,6 +13,7 @@ pub mod contact;
 pub mod dialing;
 pub mod federation;
 pub mod invitation;
+pub mod issuers;
 pub mod keys;
 pub mod location;
 pub mod proving;

@@ -25,6 +25,7 @@ pub fn print(state: &State, is_json: bool) -> anyhow::Result<()> {
             "source": format!("{}:/{}", state.mds.join(","), state.fs),
             "mounts": mounts.collect::<Vec<_>>(),
             "namespaces": state.network.as_ref().map(|network| &network.made),
+            "door": state.door,
             "processes": processes,
         });
         writeln!(out, "{value:#}")?;
@@ -46,6 +47,9 @@ pub fn print(state: &State, is_json: bool) -> anyhow::Result<()> {
             let part = |key: &str| trouble[key].as_str().unwrap_or_default();
             writeln!(out, "    {}: {}", part("part"), part("reason"))?;
         }
+    }
+    if let Some(door) = &state.door {
+        writeln!(out, "  {} (authority: {})", door.https, door.authority.display())?;
     }
     Ok(())
 }

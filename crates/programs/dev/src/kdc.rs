@@ -25,7 +25,7 @@ pub const SERVICES: Services = [SERVICE_MDS, SERVICE_OSS];
 /// The same where a KDC has machines' names only.
 pub const SERVICES_HOST: Services = [SERVICE_HOST, SERVICE_HOST];
 const CLIENT: &str = "host/client.extenci.org";
-const USERS: [&str; 3] = ["ann", "bob", "daemon"];
+pub const USERS: [&str; 3] = ["ann", "bob", "daemon"];
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What `dev` wrote down of it.

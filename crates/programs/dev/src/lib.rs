@@ -3,6 +3,7 @@
 //!
 //! `dev up` generates keys, a signed map and settings ([`plan`]), starts every process and waits
 //! until it says that it is ready ([`processes`]), and writes down what it started ([`state`]);
+//! with `--doors` one process more serves other protocols ([`doors`], [`token`]);
 //! `dev kill`, `start` and `restart` play with it ([`control`]), `dev down` takes all of it away.
 //! With `--netns` each site is a network namespace behind a router ([`netns`]), and clients and
 //! sites may be far from it ([`wan`]).
@@ -11,6 +12,7 @@
 //! removed; a process is known by pid and start time; every wait has an end.
 
 mod control;
+mod doors;
 mod down;
 mod health;
 mod kdc;
@@ -18,6 +20,7 @@ mod netns;
 mod plan;
 mod processes;
 mod state;
+mod token;
 mod up;
 mod user;
 mod wan;
@@ -50,6 +53,8 @@ pub enum Dev {
         #[command(flatten)]
         dir: Dir,
     },
+    /// Make a token for the door of a federation that was started with --doors
+    Token(token::Args),
     /// Kill a process
     Kill {
         /// As `dev status` names it
@@ -110,6 +115,9 @@ pub struct Up {
     /// `all` if it is not root who runs this
     #[arg(long, value_name = "RULE")]
     pub machine: Option<tieline_types::MachineTrust>,
+    /// With a KDC, a door at the first site: https:// for tickets and tokens (`dev token`)
+    #[arg(long)]
+    pub doors: bool,
     /// With a KDC, servers have the keys of their machines only (`host/HOST`)
     #[arg(long, hide = true)]
     pub host_keys: bool,
@@ -173,6 +181,7 @@ pub fn run(verb: Dev) -> anyhow::Result<()> {
             up::mount_again(&dir.path()?, &mountpoint, &more)
         }
         Dev::Status { json, dir } => control::status(&dir.path()?, json),
+        Dev::Token(args) => token::run(&args),
         Dev::Kill { name, restart, signal, dir, .. } => {
             control::kill(&dir.path()?, name.as_deref(), &signal, restart)
         }

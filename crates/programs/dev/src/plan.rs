@@ -3,6 +3,7 @@
 //! Site `i` has MDT `i` and one OSS with OSTs `2i` and `2i+1`, which are the pool of the site's
 //! name. The root is at the first site; every further site appears under its name in it.
 
+use crate::doors::DoorPlan;
 use crate::kdc;
 use std::path::{Path, PathBuf};
 use tieline_base::federation::{MapText, MdtText, OstText, PoolText, SecurityText};
@@ -58,6 +59,7 @@ pub struct Plan {
     pub secret: PathBuf,
     /// Folder of the federation's own KDC, if it has one, and the rules of its map.
     pub kerberos: Option<KerberosPlan>,
+    pub door: Option<DoorPlan>,
 }
 
 /// How a federation with Kerberos is made.
@@ -149,7 +151,8 @@ impl Plan {
             services: services.collect(),
             machines: [(kdc::client(), kerberos.machine.name().to_owned())].into(),
             strangers: None,
-            doors: vec![],
+            doors: self.door.iter().map(DoorPlan::text).collect(),
+            issuers: self.door.iter().map(DoorPlan::issuer).collect(),
         }
     }
 
@@ -309,6 +312,7 @@ mod tests {
             key: "00".repeat(32),
             secret: "/d/keys/extenci.secret".into(),
             kerberos: None,
+            door: None,
         }
     }
 

@@ -3,6 +3,7 @@
 //! Invariants: one command at a time changes it; what is in `made` was made by us and by nobody
 //! else.
 
+use crate::doors::DoorState;
 use crate::kdc::Kdc;
 use crate::netns::Network;
 use anyhow::{Context, bail};
@@ -35,6 +36,8 @@ pub struct State {
     pub database: Option<Database>,
     #[serde(default)]
     pub kdc: Option<Kdc>,
+    #[serde(default)]
+    pub door: Option<DoorState>,
 }
 
 /// Schemas of a database that were made here. The file is readable by its owner only, for the

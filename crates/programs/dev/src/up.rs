@@ -1,5 +1,6 @@
 //! `tieline dev up` and `dev mount`.
 
+use crate::doors::DoorPlan;
 use crate::kdc::{self, Kdc};
 use crate::netns::{self, Distances, Network};
 use crate::plan::{self, KerberosPlan, Plan, Ports, ServerPlan, SitePlan};
@@ -42,6 +43,9 @@ pub fn run(up: &Up) -> anyhow::Result<()> {
     if up.machine.is_some() && !has_kerberos {
         return Err(Usage("--machine: needs --kerberos, or --sec".into()).into());
     }
+    if up.doors && !has_kerberos {
+        return Err(Usage("--doors: needs --kerberos, or --sec: who comes is proved".into()).into());
+    }
     plan::check_sites(&up.sites)?;
     check_engine(&up.engine)?;
     let distances = distances(up)?;
@@ -60,6 +64,7 @@ pub fn run(up: &Up) -> anyhow::Result<()> {
         processes: Vec::new(),
         database: None,
         kdc: None,
+        door: None,
     };
     let mut held = Held::begin(&dir, state)?;
     match bring_up(&mut held, up, distances, has_kerberos) {
@@ -132,6 +137,10 @@ fn bring_up(
     // Its mounts make it when they need it.
     held.state.made.insert(0, dir.join(SPOOL));
     let mut plan = make_plan(&dir, up)?;
+    if let Some(site) = plan.sites.first().filter(|_| up.doors) {
+        let ports = if up.netns { None } else { Some(door_ports()?) };
+        plan.door = Some(DoorPlan::new(&dir, site, ports)?);
+    }
     if has_kerberos {
         plan.kerberos = Some(make_realm(held, &plan, up)?);
     }
@@ -148,6 +157,11 @@ fn bring_up(
     for server in plan.servers() {
         let process = prepare(held, &server)?;
         held.state.processes.push(process);
+    }
+    if let Some(door) = &plan.door {
+        let process = door.prepare(held, &plan)?;
+        held.state.processes.push(process);
+        held.state.door = Some(door.state(&dir));
     }
     held.save()?;
     start_servers(held)?;
@@ -180,8 +194,21 @@ fn make_plan(dir: &Path, up: &Up) -> anyhow::Result<Plan> {
     let user = user::of_servers(&dir, up)?;
     user::give(&secret, user.as_deref())?;
     user::give(&dir.join("logs"), user.as_deref())?;
-    let kerberos = None;
-    Ok(Plan { dir, sites, engine, schemas, lease, has_log, adopt, user, key, secret, kerberos })
+    let (kerberos, door) = (None, None);
+    Ok(Plan {
+        dir,
+        sites,
+        engine,
+        schemas,
+        lease,
+        has_log,
+        adopt,
+        user,
+        key,
+        secret,
+        kerberos,
+        door,
+    })
 }
 
 /// The federation's own realm, with keys for everybody.
@@ -191,6 +218,10 @@ fn make_realm(held: &mut Held, plan: &Plan, up: &Up) -> anyhow::Result<KerberosP
     held.state.made.insert(0, dir.clone());
     let services = if up.host_keys { kdc::SERVICES_HOST } else { kdc::SERVICES };
     let kdc = Kdc::start(&dir, &plan.sites, held.state.network.as_ref(), services)?;
+    if let Some(door) = &plan.door {
+        door.make_keys(&dir, &plan.sites)?;
+        user::give(&dir.join(door.keytab_name()), plan.user.as_deref())?;
+    }
     for site in &plan.sites {
         for role in ["mds", "oss"] {
             user::give(&dir.join(kdc::keytab_name(role, site)), plan.user.as_deref())?;
@@ -266,6 +297,12 @@ fn sites_on_loopback(sites: &[SiteName]) -> anyhow::Result<Vec<SitePlan>> {
         .iter()
         .map(|site| SitePlan { site: site.clone(), mds: ports(), oss: ports() })
         .collect())
+}
+
+/// Of a door on loopback: https://, root://, `/metrics`.
+fn door_ports() -> anyhow::Result<[String; 3]> {
+    let ports = free_ports(3)?;
+    ports.try_into().map_err(|_| anyhow::anyhow!("three ports are free"))
 }
 
 /// Addresses on loopback with ports nobody listens on; kept in the state, so that a restarted

@@ -13,7 +13,7 @@
 //! * [`spool`]: bytes that programs were answered for and that cannot be stored, on disk.
 //! * [`helper`]: the same by the words of mount(8) and umount(8).
 
-mod caches;
+pub mod caches;
 mod callers;
 mod daemon;
 mod held;

@@ -47,13 +47,14 @@ use tieline_wire::identity::{
     EditIdentities, EditIdentitiesReply, ListIdentities, ListIdentitiesReply, Prove, ProveReply,
 };
 use tieline_wire::{Failure, Op, Request};
-use tieline_world::Bulk;
+use tieline_world::{Bulk, Clock};
 use tokio::time::Instant;
 use witnessed::Witnesses;
 
 mod delegations;
 mod local;
 mod proofs;
+mod tokens;
 mod witnessed;
 
 pub use proofs::Errand;
@@ -92,6 +93,8 @@ pub struct Identities {
     /// Where a copy is kept.
     pub file: Option<PathBuf>,
     pub peers: Arc<Peers>,
+    /// Tokens say until when they hold.
+    pub clock: Arc<dyn Clock>,
     pub audit: Arc<Audit>,
     pub state: State,
 }

@@ -16,7 +16,6 @@
 //! * [`tended`]: the MDT and its background work ([`tieline_tend::Tender`]), plugged together.
 //! * [`published`]: repositories over HTTP, for who has no session.
 //! * [`room`]: looks after the disks of the MDT's store.
-//! * [`user`]: as whom it runs.
 //! * [`maps`]: the federation map: kept on disk, changed where its key is, followed elsewhere.
 //!
 //! Invariants: nothing is served before the map and the store are open; a server that is cut off
@@ -38,7 +37,6 @@ pub mod room;
 pub mod run;
 pub mod settings;
 mod tended;
-pub mod user;
 
 use crate::audit::Audit;
 use crate::capabilities::Capabilities;
@@ -193,6 +191,7 @@ pub async fn start(
         mdt: mdt.clone(),
         file: parts.identities,
         peers: peers.clone(),
+        clock: parts.world.clock.clone(),
         audit: parts.audit.clone(),
         state: identities::State::default(),
     });

@@ -30,6 +30,7 @@ use tieline_kv::{
 };
 use tieline_ledger::Identity;
 use tieline_ledger::log::{Log, LogSettings};
+use tieline_machine::becoming::become_user;
 use tieline_machine::private::write_whole;
 use tieline_meta::check_store;
 use tieline_net::Dialer;
@@ -63,7 +64,7 @@ pub fn run(settings: &Path, is_json: bool) -> anyhow::Result<()> {
     for doubt in &found.doubts {
         tracing::warn!("{doubt}");
     }
-    crate::user::become_user(&plan)?;
+    become_user(plan.user.as_deref())?;
     tieline_machine::descriptors::raise();
     tieline_machine::memory::prepare();
     plan.kerberos.prepare();

@@ -617,6 +617,26 @@ fn osts_validate(osts: &[OstSettings], fs: &str, check: &mut Check) -> Vec<OstPl
         check.holds(indices.insert(ost.index), &key("index"), || {
             format!("{} is there twice: give each OST its own index", ost.index)
         });
+        let is_bucket = ost.store == "s3";
+        let mut objects = match ost.store.as_str() {
+            "s3" => Objects::Bucket(Box::new(s3::validate(ost, fs, &key, check))),
+            "directory" => {
+                s3::check_unused(ost, &key, check);
+                directory_validate(&ost.path, &key("path"), check)
+            }
+            other => {
+                let known = "neither \"directory\" nor \"s3\"";
+                check.complain(&key("store"), format!("`{other}` is {known}"));
+                Objects::Directory(ost.path.clone())
+            }
+        };
+        let (place, shown) = match &objects {
+            Objects::Directory(path) => ("path", path.display().to_string()),
+            Objects::Bucket(bucket) => ("prefix", bucket.describe()),
+        };
+        check.holds(places.insert(shown.clone()), &key(place), || {
+            format!("`{shown}` is there twice: give each OST its own")
+        });
         if let Some(adopt) = &ost.adopt {
             check.holds(adopt.is_absolute(), &key("adopt"), || {
                 format!("`{}` is not an absolute path", adopt.display())
@@ -635,29 +655,9 @@ fn osts_validate(osts: &[OstSettings], fs: &str, check: &mut Check) -> Vec<OstPl
                 format!("`{realm}` is no realm: write such as \"EXTENCI.ORG\"")
             });
         }
-        let is_bucket = ost.store == "s3";
-        let objects = match ost.store.as_str() {
-            "s3" => {
-                let given = limit.map(|size| size.0);
-                Objects::Bucket(Box::new(s3::validate(ost, fs, given, &key, check)))
-            }
-            "directory" => {
-                s3::check_unused(ost, &key, check);
-                directory_validate(&ost.path, &key("path"), check)
-            }
-            other => {
-                let known = "neither \"directory\" nor \"s3\"";
-                check.complain(&key("store"), format!("`{other}` is {known}"));
-                Objects::Directory(ost.path.clone())
-            }
-        };
-        let (place, shown) = match &objects {
-            Objects::Directory(path) => ("path", path.display().to_string()),
-            Objects::Bucket(bucket) => ("prefix", bucket.describe()),
-        };
-        check.holds(places.insert(shown.clone()), &key(place), || {
-            format!("`{shown}` is there twice: give each OST its own")
-        });
+        if let Objects::Bucket(bucket) = &mut objects {
+            bucket.given = limit.map(|size| size.0);
+        }
         let limits = Limits {
             // What a bucket is given, it counts itself; it has no disk to keep room on.
             reserve: reserve.filter(|_| !is_bucket).map_or(0, |size: ByteSize| size.0),

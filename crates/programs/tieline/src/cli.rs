@@ -115,9 +115,18 @@ enum Verb {
     /// Say how connections are protected, and list the rules
     #[command(subcommand, after_help = examples::FLAVOR)]
     Flavor(verbs::flavor::FlavorVerb),
-    /// Say who speaks for users that came to it, and how far it is heard
+    /// Serve other protocols; say who speaks for users that came to it, and how far it is heard
     #[command(after_help = examples::DOOR)]
-    Door(verbs::door::Args),
+    Door {
+        /// Path below the file system, or tieline://HOST[:PORT]/FS
+        #[arg(long, global = true)]
+        fs: Option<OsString>,
+        #[command(subcommand)]
+        verb: DoorVerb,
+    },
+    /// Say whose tokens are taken, and whom their users are here
+    #[command(after_help = examples::ISSUER)]
+    Issuer(verbs::issuer::Args),
     /// List the sites of a federation, and invite another one
     #[command(subcommand, after_help = examples::SITE)]
     Site(verbs::site::Site),
@@ -158,6 +167,12 @@ enum Verb {
     /// Dump, verify, restore and rebuild an MDT
     #[command(subcommand, after_help = examples::MDT)]
     Mdt(verbs::mdt::MdtVerb),
+    /// Make images of virtual clients, and what a machine gets at its first boot
+    #[command(subcommand, after_help = examples::IMAGE)]
+    Image(tieline_image::Image),
+    /// Start, list, show and stop virtual clients
+    #[command(subcommand, after_help = examples::VM)]
+    Vm(tieline_image::Vm),
     /// Run a whole federation on this machine
     #[command(subcommand, after_help = examples::DEV)]
     Dev(tieline_dev::Dev),
@@ -169,6 +184,14 @@ enum Verb {
 enum ServerVerb {
     /// Tell clients that servers will be away, so that they wait without errors
     Drain(verbs::drain::Args),
+}
+
+#[derive(Subcommand, Debug)]
+enum DoorVerb {
+    /// Serve a federation's files by other protocols
+    Serve(tieline_door::Args),
+    #[command(flatten)]
+    Known(verbs::door::DoorVerb),
 }
 
 /// Runs the program, under whatever name it was called; says with which code it ends.
@@ -259,7 +282,12 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Repo(verb) => verbs::repo::run(verb),
         Verb::Ost(verb) => verbs::ost::run(verb),
         Verb::Flavor(verb) => verbs::flavor::run(verb),
-        Verb::Door(args) => verbs::door::run(args),
+        Verb::Door { fs: Some(_), verb: DoorVerb::Serve(_) } => {
+            Err(report::usage("door serve: its settings name the file system, and not --fs"))
+        }
+        Verb::Door { fs: None, verb: DoorVerb::Serve(args) } => tieline_door::serve(&args, is_json),
+        Verb::Door { fs, verb: DoorVerb::Known(verb) } => verbs::door::run(fs, verb),
+        Verb::Issuer(args) => verbs::issuer::run(args),
         Verb::Site(verb) => verbs::site::run(verb),
         Verb::Join(args) => verbs::join::run(args),
         Verb::Auth(verb) => verbs::auth::run(verb),
@@ -274,6 +302,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Fsck(args) => verbs::fsck::run(args),
         Verb::Chores(args) => verbs::chores::run(args),
         Verb::Mdt(verb) => verbs::mdt::run(verb),
+        Verb::Image(verb) => tieline_image::run_image(verb),
+        Verb::Vm(verb) => tieline_image::run_vm(verb),
         Verb::Dev(verb) => tieline_dev::run(verb),
         Verb::Version => {
             println!("tieline {}", env!("CARGO_PKG_VERSION"));
@@ -389,6 +419,8 @@ mod tests {
             "tieline dev kill --random --restart",
             "tieline server --settings /etc/tieline/server.toml --check",
             "tieline server drain --for 15m",
+            "tieline door serve --settings /etc/tieline/xrd.toml --check",
+            "tieline door list --fs tieline://h/extenci --json",
             "tieline server drain --cancel --json",
             "tieline pin /extenci/thesis --json",
             "tieline pin --list --json",
@@ -400,6 +432,12 @@ mod tests {
             "tieline dev wan rtt 100ms --link clients",
             "tieline dev wan cut --one-way to-clients --dir /tmp/d",
             "tieline dev wan script cut@5s;heal@15s",
+            "tieline image build --level client --format raw,qcow2",
+            "tieline image build --keep /var/cache/tieline --package vim-tiny,less --mirror http://m/",
+            "tieline image enroll wn1 --fs /extenci --trust root -o ro",
+            "tieline vm start wn1 --run job.sh --accel tcg --memory 2GiB --within 300s",
+            "tieline vm stop wn1 --force",
+            "tieline vm list --json",
             "tieline dev wan run --rtt 12ms --script cut@1s -- iperf3 -c h",
         ] {
             assert!(parses(line), "{line}");

@@ -13,17 +13,8 @@ use tieline_base::report::Usage;
 use tieline_types::{Door, Span};
 use tieline_wire::federation::MapEdit;
 
-#[derive(clap::Args, Debug)]
-pub struct Args {
-    /// Path below the file system, or tieline://HOST[:PORT]/FS
-    #[arg(long, global = true)]
-    fs: Option<OsString>,
-    #[command(subcommand)]
-    verb: DoorVerb,
-}
-
 #[derive(clap::Subcommand, Debug)]
-enum DoorVerb {
+pub enum DoorVerb {
     /// Let a principal speak for users that came to it; of one that does, change what is said
     Add {
         /// As which it connects: SERVICE/HOST@REALM
@@ -54,9 +45,9 @@ enum DoorVerb {
     },
 }
 
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub fn run(fs: Option<OsString>, verb: DoorVerb) -> anyhow::Result<()> {
     crate::log_start();
-    let edit = match args.verb {
+    let edit = match verb {
         DoorVerb::Add { principal, tickets_for, vouch_for, scope, life } => {
             let seconds = u32::try_from(life.0.as_secs()).unwrap_or(u32::MAX);
             let text = DoorText {
@@ -69,9 +60,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             MapEdit::DoorSet(text.record().map_err(Usage)?)
         }
         DoorVerb::Remove { principal } => MapEdit::DoorRemove(principal),
-        DoorVerb::List { json } => return list(args.fs, json),
+        DoorVerb::List { json } => return list(fs, json),
     };
-    let location = Location::find_fs(args.fs.as_deref(), None)?;
+    let location = Location::find_fs(fs.as_deref(), None)?;
     shell::run(&location, |shell| async move {
         shell.files.edit_map(&shell.caller, edit).await?;
         Ok(())

@@ -27,6 +27,7 @@ pub mod fsck;
 pub mod getstripe;
 pub mod id;
 pub mod import;
+pub mod issuer;
 pub mod join;
 mod known;
 pub mod list;

@@ -162,5 +162,8 @@ fn map_text(out: &mut dyn Write, map: &FederationMap) -> io::Result<()> {
     for door in map.security.iter().flat_map(|security| security.doors.iter().flatten()) {
         writeln!(out, "  door {}", crate::door::line(door))?;
     }
+    for issuer in map.security.iter().flat_map(|security| security.issuers()) {
+        writeln!(out, "  issuer {}", crate::issuer::line(issuer))?;
+    }
     Ok(())
 }

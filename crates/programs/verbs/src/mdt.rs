@@ -15,9 +15,9 @@ use tieline_format::ledger::{Frame, HeadKind, Sum, preamble};
 use tieline_ledger::Identity;
 use tieline_ledger::restore::{Asked, Checked, Restored, restore, verify_all};
 use tieline_ledger::stream::Frames;
+use tieline_machine::becoming::become_user;
 use tieline_serve::run::{open_empty_store, open_log};
 use tieline_serve::settings::{Engine, Plan, Settings};
-use tieline_serve::user::become_user;
 use tieline_types::{MdtIndex, Time, Version};
 use tieline_wire::ledger::DumpMdt;
 use tieline_world::World;
@@ -217,7 +217,7 @@ fn stopped(settings: &Path) -> anyhow::Result<(Plan, Identity, File)> {
     let Some(mdt) = &plan.mdt else { bail!("{} names no MDT", settings.display()) };
     let identity = Identity { fs: plan.fs.clone(), mdt: mdt.index };
     if plan.user.is_some() {
-        become_user(&plan)?;
+        become_user(plan.user.as_deref())?;
     }
     let lock = tieline_serve::run::lock(&plan.state)?;
     Ok((plan, identity, lock))

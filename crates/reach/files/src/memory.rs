@@ -747,8 +747,9 @@ impl Files for Memory {
         Ok(FsSpace { bytes_total, bytes_free, inodes_total: 1000, inodes_free: 900 })
     }
 
-    async fn adler32(&self, _: &Caller, _: FileId) -> Result<u32> {
-        Err(error(ErrorKind::NotSupported))
+    async fn adler32(&self, _: &Caller, file: FileId) -> Result<u32> {
+        self.gate("adler32").await;
+        Ok(simd_adler32::adler32(&&self.lock().node(file)?.bytes[..]))
     }
 
     async fn content_version(&self, _: &Caller, file: FileId) -> Result<ContentVersion> {

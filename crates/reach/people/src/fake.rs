@@ -40,6 +40,7 @@ pub fn map(version: u64) -> FederationMap {
         machines: None,
         strangers: None,
         doors: None,
+        issuers: None,
     };
     FederationMap {
         fs: "extenci".parse().unwrap(),

@@ -13,6 +13,7 @@
 //! * [`programs`]: programs of this machine, which mean a cache by their environment or by the job
 //!   they belong to: what only doors need that serve this machine's own processes.
 //! * [`idmap`]: identities as uids and gids of this machine.
+//! * [`visitors`]: who comes to a door of another protocol, and is proved at MDSs by what he sent.
 //!
 //! Who may speak for whom, servers decide by the map (`tieline_identities::machines`); here it is
 //! only found out ([`judges::are_believed`]).
@@ -31,6 +32,7 @@ mod people;
 pub mod programs;
 pub mod tickets;
 mod users;
+pub mod visitors;
 mod word;
 
 pub use people::{Asking, People, Unknown, learned, show};

@@ -11,6 +11,7 @@
 //! * [`background`]: changes that no client asked for.
 //! * [`door`]: what speaks for users to the servers, and how far it is heard.
 //! * [`flavor`]: how connections are protected, and the rules for it.
+//! * [`issuer`]: issuers of tokens, and whom their users are here.
 //! * [`layout`]: where a file's chunks shall go, as `setstripe` says it.
 //! * [`extent`]: where a file's bytes are: extents over immutable chunks, and the places of chunks.
 //! * [`checksum`]: the CRC32C of 4 KiB blocks that travels with every range.
@@ -42,6 +43,7 @@ pub mod extent;
 pub mod flavor;
 pub mod identity;
 pub mod ids;
+pub mod issuer;
 pub mod layout;
 pub mod locks;
 pub mod names;
@@ -70,6 +72,7 @@ pub use ids::{
     ChunkId, ClientId, FileId, Grant, GrantedId, HandleId, MdtIndex, OstIndex, RequestNumber,
     ServerNumber, SessionId, Version,
 };
+pub use issuer::{Issuer, IssuerError, IssuerKey, PublicKey, TokenHolder, TokenUser};
 pub use layout::{Layout, StripeCount};
 pub use locks::{LockKind, LockMode, LockRange, LockWish, LostLock};
 pub use names::{FsName, Name, NameError, PoolName, RepositoryName, SiteName, XattrName};

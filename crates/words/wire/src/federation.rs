@@ -3,8 +3,8 @@
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    Digest, Door, FlavorRule, MachineTrust, Name, OstIndex, PoolName, RepositoryName, SiteName,
-    Strangers, Version,
+    Digest, Door, FlavorRule, Issuer, MachineTrust, Name, OstIndex, PoolName, RepositoryName,
+    SiteName, Strangers, Version,
 };
 
 /// Fetches the newest map the server has.
@@ -101,6 +101,12 @@ pub enum MapEdit {
     /// And no more.
     #[n(75)]
     DoorRemove(#[n(0)] String),
+    /// Tokens of this issuer are taken from now on, or by other rules.
+    #[n(76)]
+    IssuerSet(#[n(0)] Issuer),
+    /// And no more.
+    #[n(77)]
+    IssuerRemove(#[n(0)] String),
     /// A site may join until then.
     #[n(90)]
     SiteInvite {

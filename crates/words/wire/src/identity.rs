@@ -154,6 +154,13 @@ pub enum Evidence {
         #[n(0)]
         principal: String,
     },
+    /// The token that the user sent, of an issuer that the map names: a JWT of the WLCG profile.
+    #[n(3)]
+    Token(
+        #[n(0)]
+        #[cbor(with = "minicbor::bytes")]
+        Vec<u8>,
+    ),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

@@ -42,6 +42,17 @@ impl fmt::Display for MapEdit {
                 write!(f, " --life {}s", door.seconds())
             }
             Self::DoorRemove(principal) => write!(f, "door remove {principal}"),
+            Self::IssuerSet(issuer) => {
+                write!(f, "issuer add {}", issuer.url)?;
+                issuer.audiences.iter().try_for_each(|one| write!(f, " --audience {one}"))?;
+                if !issuer.base.is_empty() {
+                    write!(f, " --base ")?;
+                    issuer.base.iter().try_for_each(|name| write!(f, "/{name}"))?;
+                }
+                issuer.users.iter().try_for_each(|one| write!(f, " --user {one}"))?;
+                write!(f, " with {} keys", issuer.keys.len())
+            }
+            Self::IssuerRemove(url) => write!(f, "issuer remove {url}"),
             Self::SiteInvite { site, .. } => write!(f, "site invite {site}"),
             Self::SiteJoin(join) => write!(f, "join at {}", join.addresses.join(", ")),
             Self::RepositoryAdd(add) => {

@@ -15,6 +15,7 @@ mod relay;
 mod renewal;
 mod spoofed;
 mod stolen;
+mod tokens;
 mod users;
 mod weak;
 

@@ -36,6 +36,7 @@ fn cell(rules: &[&str]) -> MapCell {
             machines: None,
             strangers: None,
             doors: None,
+            issuers: None,
         }),
         invitations: None,
         repositories: None,

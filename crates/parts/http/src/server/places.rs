@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-pub(super) struct Places {
+pub struct Places {
     all: Arc<Semaphore>,
     per_peer: usize,
     /// By address without port.
@@ -14,26 +14,26 @@ pub(super) struct Places {
 }
 
 /// A place of nobody yet.
-pub(super) struct Free {
+pub struct Free {
     places: Arc<Places>,
     permit: Option<OwnedSemaphorePermit>,
 }
 
 /// A connection's place.
-pub(super) struct Place {
+pub struct Place {
     places: Arc<Places>,
     peer: String,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Places {
-    pub(super) fn new(all: usize, per_peer: usize) -> Arc<Self> {
+    pub fn new(all: usize, per_peer: usize) -> Arc<Self> {
         let all = Arc::new(Semaphore::new(all));
         Arc::new(Self { all, per_peer, peers: Mutex::default() })
     }
 
     /// Waits until there are fewer than may be.
-    pub(super) async fn take(self: &Arc<Self>) -> Free {
+    pub async fn take(self: &Arc<Self>) -> Free {
         // The semaphore is never closed.
         let permit = self.all.clone().acquire_owned().await.ok();
         Free { places: self.clone(), permit }
@@ -47,7 +47,7 @@ impl Places {
 
 impl Free {
     /// For a connection from `ADDRESS:PORT`; `None` if that address has all it may have.
-    pub(super) fn of(self, peer: &str) -> Option<Place> {
+    pub fn of(self, peer: &str) -> Option<Place> {
         let peer = peer.rsplit_once(':').map_or(peer, |(address, _)| address).to_owned();
         {
             let mut peers = self.places.peers();

@@ -405,6 +405,7 @@ fn cell(flavor: Flavor, version: u64) -> (MapCell, tieline_format::map::SignedMa
             machines: None,
             strangers: None,
             doors: None,
+            issuers: None,
         }),
         invitations: None,
         repositories: None,

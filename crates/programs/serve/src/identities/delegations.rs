@@ -1,12 +1,13 @@
 //! Doors: who speaks for users that came to them, without being believed for others.
 //!
 //! The signed map names doors ([`Door`]). Over its own connection one proves each of its users by
-//! evidence: what he sent to a service of the door, which is opened here with that service's key;
-//! his own ticket for this server; or the door's word, of those only for whom the map lets it
-//! vouch. The service's key is the MDSs' alone: who has it can make tickets of anybody. So the door
-//! is told here who came, and what to answer him. What follows is a *delegation*: the user, by this
-//! server's own table, within the narrowest scope and for the shortest time of all who have a say
-//! in it, and without his roles.
+//! evidence: what he sent to a service of the door, which is opened here with that service's key; a
+//! token of an issuer that the map names ([`super::tokens`]), which brings a scope and an end of
+//! its own; his own ticket for this server; or the door's word, of those only for whom the map lets
+//! it vouch. The service's key is the MDSs' alone: who has it can make tickets of anybody. So the
+//! door is told here who came, and what to answer him. What follows is a *delegation*: the user, by
+//! this server's own table, within the narrowest scope and for the shortest time of all who have a
+//! say in it, and without his roles.
 //!
 //! When the map or the table changes, what was shown before is judged anew.
 //!
@@ -35,11 +36,12 @@ use tokio::time::Instant;
 /// Longer than any principal.
 const PRINCIPAL_MAX: usize = 400;
 
-/// What shows a user, and how long at most.
-struct Shown {
-    principal: String,
-    by: DelegatedBy,
-    lifetime: Option<Duration>,
+/// What shows a user, for what and how long at most.
+pub(super) struct Shown {
+    pub principal: String,
+    pub by: DelegatedBy,
+    pub scope: Option<Scope>,
+    pub lifetime: Option<Duration>,
 }
 
 /// A door that asks for itself.
@@ -83,16 +85,22 @@ impl Identities {
                     seen => return Err(self.seen_before(principal, &witnessed, seen)),
                 }
                 let Witnessed { user, service, lifetime, .. } = witnessed;
-                Shown { principal: user, by: DelegatedBy::Ticket { service }, lifetime }
+                Shown {
+                    principal: user,
+                    by: DelegatedBy::Ticket { service },
+                    scope: None,
+                    lifetime,
+                }
             }
             (Some(Evidence::Word { principal }), None) => {
-                Shown { principal, by: DelegatedBy::Word, lifetime: None }
+                Shown { principal, by: DelegatedBy::Word, scope: None, lifetime: None }
             }
+            (Some(Evidence::Token(token)), None) => self.tokened(principal, &token)?,
             (None, Some(token)) => {
                 let proven = proofs::accept(&self.guard, context.session, number, token).await;
                 let proven = proven.map_err(|trouble| self.refused(principal, &trouble))?;
                 let (principal, lifetime) = (proven.peer, proven.lifetime);
-                Shown { principal, by: DelegatedBy::Own, lifetime }
+                Shown { principal, by: DelegatedBy::Own, scope: None, lifetime }
             }
             _ => {
                 let detail = "a user is shown by one kind of evidence";
@@ -106,6 +114,7 @@ impl Identities {
             return Err(self.deny(ErrorKind::PermissionDenied, Some(principal), why));
         }
         let known_by = self.known_by();
+        let scope = narrowest(shown.scope.as_ref(), scope.as_ref()).ok_or_else(too_much)?;
         let delegated = Delegated { principal: shown.principal, by: shown.by, scope };
         let handed = Handed { delegated, number, until: Instant::now() + life };
         let who = self.spoken_for(door, &handed).await?;
@@ -141,9 +150,12 @@ impl Identities {
         {
             return Err(denied(format!("{name} hands on no tickets for {service}")));
         }
+        if let DelegatedBy::Token { issuer, holder, .. } = by {
+            self.still_tokened((issuer, holder), principal).map_err(denied)?;
+        }
         let who = match by {
             DelegatedBy::Word => self.vouched(door, principal).await.map_err(denied)?,
-            DelegatedBy::Own | DelegatedBy::Ticket { .. } => {
+            DelegatedBy::Own | DelegatedBy::Ticket { .. } | DelegatedBy::Token { .. } => {
                 let current = self.map.current();
                 let principal = principal.as_str().into();
                 self.user(&principal, current.map.security.as_ref()).await?
@@ -152,10 +164,7 @@ impl Identities {
         if who.caller.is_root() {
             return Err(denied(format!("{principal} is root: nobody is by a door's showing")));
         }
-        let scope = narrowest(door.scope.as_ref(), scope.as_ref()).ok_or_else(|| {
-            let detail = "what the door and the scope both allow is more than a scope holds";
-            Failure::new(ErrorKind::InvalidArgument, detail)
-        })?;
+        let scope = narrowest(door.scope.as_ref(), scope.as_ref()).ok_or_else(too_much)?;
         let (until, proof) = (Some(handed.until), handed.number);
         let how =
             format!("{}, for whom {name} speaks by {}", who.how, evidence_of(&handed.delegated));
@@ -252,6 +261,11 @@ impl Identities {
     }
 }
 
+fn too_much() -> Failure {
+    let detail = "what the door and the scope both allow is more than a scope holds";
+    Failure::new(ErrorKind::InvalidArgument, detail)
+}
+
 /// `None`: it cannot be said.
 fn narrowest(door: Option<&Scope>, asked: Option<&Scope>) -> Option<Option<Scope>> {
     Some(match (door, asked) {
@@ -266,6 +280,7 @@ fn evidence_of(delegated: &Delegated) -> String {
         DelegatedBy::Own => "his ticket for this server".to_owned(),
         DelegatedBy::Ticket { service } => format!("his ticket for {service}"),
         DelegatedBy::Word => "its word".to_owned(),
+        DelegatedBy::Token { issuer, subject, .. } => format!("a token of {subject} by {issuer}"),
     }
 }
 

@@ -6,7 +6,6 @@
 use super::{Engine, OstPlan, Plan, Wrongs};
 use crate::room::size_bytes;
 use crate::run::{LOCK_FILE, MAP_FILE};
-use crate::user::check_port;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use std::io::{self, Read};
@@ -15,6 +14,7 @@ use std::path::{Path, PathBuf};
 use tieline_auth::MapError;
 use tieline_format::Record;
 use tieline_format::map::{FederationMap, SignedMap};
+use tieline_machine::becoming::check_port;
 use tieline_machine::users::user_of_machine;
 use tieline_machine::users::{as_user, changes_to};
 use tieline_types::{ByteSize, OstIndex};

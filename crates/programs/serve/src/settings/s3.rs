@@ -11,11 +11,10 @@ const REGION: &str = "us-east-1";
 /// Leaves room for the names of objects in the 1024 bytes that a key may have.
 const PREFIX_MAX: usize = 512;
 
-/// The bucket of an OST, if all of it holds.
+/// The bucket of an OST, if all of it holds; what it is given is said by its limit.
 pub(super) fn validate(
     ost: &OstSettings,
     fs: &str,
-    given: Option<u64>,
     key: &dyn Fn(&str) -> String,
     check: &mut Check,
 ) -> tieline_s3::Settings {
@@ -47,7 +46,7 @@ pub(super) fn validate(
         // What stands for others is never used.
         credentials: credentials.unwrap_or(Credentials::File(PathBuf::new())),
         authorities: ost.authorities.clone(),
-        given,
+        given: None,
     };
     if let Some(url) = check.take(&key("endpoint"), settings.endpoint()) {
         let is_root = url.path() == "/" && url.query().is_none();

@@ -53,6 +53,52 @@ fn a_site_says_how_much_of_an_ost_is_for_whom() {
 }
 
 #[test]
+fn an_ost_in_a_bucket_needs_one_and_a_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("s3");
+    std::fs::write(&file, "access_key_id = a\nsecret_access_key = hidden\n").unwrap();
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&file, private).unwrap();
+    let ost = |index: u16, lines: &str| format!("[[ost]]\nindex = {index}\n{lines}\n");
+    let told = |osts: &[String]| {
+        parse(&format!(
+            "fs = \"extenci\"\nsite = \"uf\"\nstate = \"/s\"\nmap_key = \"{}\"\n{}",
+            key(),
+            osts.concat()
+        ))
+    };
+    let key = format!("credentials = \"{}\"\nlimit = \"1 TiB\"", file.display());
+    let good = format!("store = \"s3\"\nbucket = \"objects\"\n{key}");
+    let plan = told(&[ost(7, &good), ost(8, &good)]).validate().unwrap();
+    let Objects::Bucket(bucket) = &plan.osts[0].objects else { panic!("a bucket") };
+    assert_eq!((&*bucket.prefix, bucket.given), ("extenci/ost0007", Some(1 << 40)));
+    assert_eq!((plan.osts[0].limits.reserve, plan.osts[0].limits.bytes_max), (0, None));
+    let wrong = wrongs(&told(&[
+        ost(0, "store = \"s3\"\nprefix = \"/a\"\ncredentials = \"/nowhere\""),
+        ost(1, "path = \"/data\"\nbucket = \"objects\""),
+        ost(2, &format!("{good}\nprefix = \"same\"\nendpoint = \"http://s3/path\"")),
+        ost(3, &format!("{good}\nprefix = \"same\"\nendpoint = \"ftp:\"")),
+        ost(4, "store = \"tape\""),
+    ]));
+    let keys: Vec<&str> = wrong.iter().filter_map(|wrong| wrong.split(": ").next()).collect();
+    assert_eq!(
+        keys,
+        [
+            "ost[0].bucket",
+            "ost[0].prefix",
+            "ost[0].credentials",
+            "ost[1].bucket",
+            "ost[2].endpoint",
+            "ost[3].endpoint",
+            "ost[4].store"
+        ]
+    );
+    let twice = format!("{good}\nprefix = \"same\"");
+    let wrong = wrongs(&told(&[ost(0, &twice), ost(1, &twice)]));
+    assert!(wrong[0].contains("there twice"), "{wrong:?}");
+}
+
+#[test]
 fn everything_wrong_is_told_at_once_with_its_key() {
     let settings = parse(
         "fs = \"a b\"\nsite = \"\"\nstate = \"relative\"\nlisten = \"nowhere\"\nlog = \"xml\"\n\

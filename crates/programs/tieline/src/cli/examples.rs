@@ -238,10 +238,23 @@ Examples:
     --scope read:/data --scope modify:/scratch --life 30min
   tieline door list
   tieline door remove tieline_door/web.uf.example@EXTENCI.ORG
+  tieline door serve --settings /etc/tieline/xrd.toml
 
 A door shows what its users sent to its services. Every MDS opens that with the service's key, which
 is in its keytab and not the door's: who has it can make tickets of anybody. By its word a door
 vouches only for those who are named here.";
+pub const ISSUER: &str = "\
+Examples:
+  curl -s https://iam.example/jwk | tieline issuer add https://iam.example/ --keys - \\
+    --audience https://web.uf.example:8443 --user sub:6f1e2c=ann --user group:/cms=cmsuser
+  tieline issuer add https://iam.example/ --keys keys.json --base /cms \\
+    --audience https://web.uf.example:8443 --user everybody=guest
+  tieline issuer list
+  tieline issuer remove https://iam.example/
+
+A token (a JWT of the WLCG profile) says what may be done: storage.read:/PATH, storage.create:/PATH,
+storage.modify:/PATH, by whole names of the path. Its holder is whom a rule says, may no more than
+that user, and has none of his roles. Where an issuer changes its keys, say `add` again.";
 pub const FLAVOR: &str = "\
 Examples:
   tieline flavor set extenci.srpc.flavor.default=krb5i
@@ -305,3 +318,22 @@ Examples:
 Sizes: 10G, 512M; a plain number is KiB, as with lfs; 0 is no limit. Limits hold over all MDTs of
 the file system, whichever path names it. Root has no limits; what root writes for others counts
 for them.";
+
+pub const IMAGE: &str = "\
+Examples:
+  tieline image build --level client --format raw,qcow2
+  tieline image build --keep /var/cache/tieline/images --package root-system-bin
+  tieline image enroll wn1 --trust users            of the file system that is mounted here
+  tieline image enroll wn1 --fs tieline://mds.uf.example/extenci --kadmin 'kadmin -p ann/admin'
+
+No secret is in an image. A machine gets its keytab at its first boot, by systemd's credentials.";
+
+pub const VM: &str = "\
+Examples:
+  tieline vm start wn1
+  tieline vm start wn1 --run analysis.sh            runs it in the file system, and powers off
+  tieline vm list
+  tieline vm console wn1
+  tieline vm stop wn1
+
+The machine's own disk is the image's, and forgets: what is to stay is in the file system.";

@@ -7,8 +7,9 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use tieline_types::{
-    Algorithm, Digest, Door, Encoding, FileId, FlavorRules, FsName, GrantedId, MachineTrust,
-    MdtIndex, Name, OstIndex, OstPlace, PoolName, RepositoryName, SiteName, Strangers, Version,
+    Algorithm, Digest, Door, Encoding, FileId, FlavorRules, FsName, GrantedId, Issuer,
+    MachineTrust, MdtIndex, Name, OstIndex, OstPlace, PoolName, RepositoryName, SiteName,
+    Strangers, Version,
 };
 
 /// Who serves what.
@@ -165,6 +166,9 @@ pub struct Security {
     /// Who may speak for users that came to them.
     #[n(5)]
     pub doors: Option<Vec<Door>>,
+    /// Whose tokens are taken; none is the same as an empty list.
+    #[n(6)]
+    pub issuers: Option<Vec<Issuer>>,
 }
 
 /// How far a machine is believed.
@@ -187,6 +191,11 @@ impl Security {
     /// The door with this principal, if it is one.
     pub fn door(&self, principal: &str) -> Option<&Door> {
         self.doors.iter().flatten().find(|door| door.principal == principal)
+    }
+
+    /// Whose tokens are taken.
+    pub fn issuers(&self) -> &[Issuer] {
+        self.issuers.as_deref().unwrap_or_default()
     }
 
     pub fn strangers(&self) -> Strangers {

@@ -5,7 +5,7 @@ use minicbor::{Decode, Encode};
 use tieline_types::quota::{Grace, Limits, Payer, Share, Used};
 use tieline_types::{
     Acls, ClientId, Digest, FileId, FileKind, FsName, Gid, Grant, GrantedId, Layout, LostLock,
-    MdtIndex, Mode, Name, OstIndex, OstPlace, Scope, SessionId, Time, Uid, Version,
+    MdtIndex, Mode, Name, OstIndex, OstPlace, Scope, SessionId, Time, TokenHolder, Uid, Version,
 };
 pub use tieline_types::{Identity, MappedTo};
 
@@ -384,6 +384,17 @@ pub enum DelegatedBy {
     /// The door's word.
     #[n(3)]
     Word,
+    /// A token of an issuer.
+    #[n(4)]
+    Token {
+        #[n(0)]
+        issuer: String,
+        #[n(1)]
+        subject: String,
+        /// Of whom the rule speaks by which he is somebody: it must still be there.
+        #[n(2)]
+        holder: TokenHolder,
+    },
 }
 
 impl Record for Shown {

@@ -145,10 +145,16 @@ pub fn records() -> Vec<Sample> {
     };
     samples.push(record("", shown.clone()));
     let ticket = mdt::DelegatedBy::Ticket { service: "xrootd/xrd.uf.example@EXTENCI.ORG".into() };
+    let token = mdt::DelegatedBy::Token {
+        issuer: "https://iam.example/".into(),
+        subject: "6f1e".into(),
+        holder: TokenHolder::Group("/cms".into()),
+    };
     for (variant, by) in [
         ("-delegated-own", mdt::DelegatedBy::Own),
         ("-delegated", ticket),
         ("-delegated-word", mdt::DelegatedBy::Word),
+        ("-delegated-token", token),
     ] {
         let principal = shown.principal.clone();
         let delegated = Some(mdt::Delegated { principal, by, scope: Some(scope()) });
@@ -231,6 +237,7 @@ pub fn records() -> Vec<Sample> {
         machines: None,
         strangers: None,
         doors: None,
+        issuers: None,
     };
     let machine = map::Machine {
         principal: "host/wn17.uf.example@UFL.EDU".into(),
@@ -254,9 +261,27 @@ pub fn records() -> Vec<Sample> {
     let open = Security { doors: Some(vec![door]), ..security.clone() };
     let open = FederationMap { security: Some(open), ..map.clone() };
     samples.push(record("-doors", open));
+    let with_issuer = Security { issuers: Some(vec![issuer()]), ..security.clone() };
+    let with_issuer = FederationMap { security: Some(with_issuer), ..map.clone() };
+    samples.push(record("-issuers", with_issuer));
     let proven = FederationMap { security: Some(security), ..map.clone() };
     samples.extend([record("", map), record("-security", proven), record("", signed)]);
     samples
+}
+
+fn issuer() -> Issuer {
+    let (modulus, exponent) = ([&[0xc1][..], &[0x5a; 255]].concat(), vec![1, 0, 1]);
+    let point = PublicKey::P256([&[4][..], &[0xd1; 64]].concat());
+    Issuer {
+        url: "https://iam.example/".into(),
+        audiences: vec!["https://door.uf.example".into()],
+        keys: vec![
+            IssuerKey { id: Some("rsa1".into()), key: PublicKey::Rsa { modulus, exponent } },
+            IssuerKey { id: None, key: point },
+        ],
+        base: vec!["cms".parse().unwrap()],
+        users: vec!["sub:6f1e=ann@EXTENCI.ORG".parse().unwrap()],
+    }
 }
 
 fn scope() -> Scope {

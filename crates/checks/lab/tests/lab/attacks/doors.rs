@@ -39,7 +39,7 @@ pub struct Doors<'s, 'f> {
     pub data: FileId,
     pub data2: FileId,
     pub hers: FileId,
-    beside: FileId,
+    pub beside: FileId,
     pub his: FileId,
 }
 
@@ -47,7 +47,7 @@ fn named(kind: &str, host: &str) -> String {
     format!("{kind}/{host}.extenci.org@{REALM}")
 }
 
-fn of_proof(proof: u64) -> Caller {
+pub fn of_proof(proof: u64) -> Caller {
     Caller { proof: Some(proof), ..user(7) }
 }
 
@@ -62,12 +62,12 @@ fn sent(keys: &Keys, service: &str) -> Result<Vec<u8>> {
     initiator.step(None, &[0; 32])?.token.context("a first token")
 }
 
-fn word(name: &str) -> Evidence {
+pub fn word(name: &str) -> Evidence {
     Evidence::Word { principal: format!("{name}@{REALM}") }
 }
 
 /// A door says for whom it speaks.
-async fn show(
+pub async fn show(
     line: &Line,
     proof: u64,
     evidence: Evidence,
@@ -82,7 +82,7 @@ async fn find(line: &Line, parent: FileId, name: &str) -> Result<FileId> {
     Ok(found.attributes.with_context(|| format!("{name} is there"))?.id)
 }
 
-fn unchanged(id: FileId) -> SetAttributes {
+pub fn unchanged(id: FileId) -> SetAttributes {
     SetAttributes {
         id,
         mode: None,
@@ -96,7 +96,7 @@ fn unchanged(id: FileId) -> SetAttributes {
     }
 }
 
-fn reading(id: FileId) -> Open {
+pub fn reading(id: FileId) -> Open {
     Open { id, is_read: true, is_write: false, writes: None }
 }
 
@@ -154,7 +154,7 @@ impl<'s, 'f> Doors<'s, 'f> {
         self.verb(&[&["add", &door, "--tickets-for", &service], more].concat()).map(drop)
     }
 
-    fn dial(&self) -> Line {
+    pub fn dial(&self) -> Line {
         self.scene.dial(&self.scene.mds, &Guise::of(&self.door, DOOR))
     }
 
@@ -201,6 +201,7 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
     expired(&doors).await.context("what is over")?;
     restarted(&doors).await.context("after a restart")?;
     vouched(&doors).await.context("a door's word")?;
+    super::tokens::attack(&doors).await.context("tokens")?;
     super::honest_door::works(&doors).await.context("an honest door")?;
     of_a_machine(&doors).await.context("a machine that is a door")?;
     removed(&doors).await.context("a door that is none any more")

@@ -39,6 +39,10 @@ pub fn map_calls(op: Op) -> Vec<Sample> {
     let removed = MapEdit::DoorRemove(door.principal.clone());
     samples.push(request("-door-set", edit(MapEdit::DoorSet(door))));
     samples.push(request("-door-remove", edit(removed)));
+    let issuer = issuer();
+    let removed = MapEdit::IssuerRemove(issuer.url.clone());
+    samples.push(request("-issuer-set", edit(MapEdit::IssuerSet(issuer))));
+    samples.push(request("-issuer-remove", edit(removed)));
     let (site, digest) = ("fnal".parse().unwrap(), [0xd1; 32]);
     let invite = MapEdit::SiteInvite { site, digest, until_ms: 1_700_000_000_123 };
     samples.push(request("-site-invite", edit(invite)));
@@ -68,4 +72,24 @@ pub fn map_calls(op: Op) -> Vec<Sample> {
     samples.push(request("-repository-remove", edit(MapEdit::RepositoryRemove(name))));
     samples.push(request("-strangers-set", edit(MapEdit::StrangersSet(Strangers::Squash))));
     samples
+}
+
+fn issuer() -> Issuer {
+    let (modulus, exponent) = ([&[0xc1][..], &[0x5a; 255]].concat(), vec![1, 0, 1]);
+    let rsa = PublicKey::Rsa { modulus, exponent };
+    let point = PublicKey::P256([&[4][..], &[0xd1; 64]].concat());
+    Issuer {
+        url: "https://iam.example/".into(),
+        audiences: vec!["https://door.uf.example".into()],
+        keys: vec![
+            IssuerKey { id: Some("rsa1".into()), key: rsa },
+            IssuerKey { id: None, key: point },
+        ],
+        base: vec!["cms".parse().unwrap()],
+        users: vec![
+            "sub:6f1e=ann@EXTENCI.ORG".parse().unwrap(),
+            "group:/cms=prod".parse().unwrap(),
+            "everybody=guest".parse().unwrap(),
+        ],
+    }
 }

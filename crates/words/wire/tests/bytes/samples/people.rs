@@ -44,9 +44,13 @@ pub fn calls(op: Op) -> Vec<Sample> {
             };
             let ticket = identity::Evidence::Ticket(vec![0x6e, 0x82]);
             let word = identity::Evidence::Word { principal };
-            for (variant, evidence) in
-                [("-own", None), ("-ticket", Some(ticket)), ("-word", Some(word))]
-            {
+            let shown = identity::Evidence::Token(b"eyJhbGciOiJFUzI1NiJ9.e30.AA".to_vec());
+            for (variant, evidence) in [
+                ("-own", None),
+                ("-ticket", Some(ticket)),
+                ("-word", Some(word)),
+                ("-token", Some(shown)),
+            ] {
                 let token = proof.token.clone().filter(|_| evidence.is_none());
                 let delegation = Some(identity::Delegation { evidence, ..own.clone() });
                 let delegated = identity::Prove { token, delegation, ..proof };

@@ -1,22 +1,22 @@
-//! As whom a server runs: whoever starts it, or the user that its settings name, if root does.
+//! As whom a server or a door runs: whoever starts it, or the user that its settings name, if root
+//! does.
 //!
 //! Invariant: the process is that user before it opens or makes anything that it goes on with.
 
-use crate::settings::Plan;
+use crate::users::{ROOT, user_of_machine};
 use anyhow::{Context, bail};
 use std::ffi::CString;
 use std::io;
-use tieline_machine::users::{ROOT, user_of_machine};
 
 /// Below these only root listens.
 const PORTS_OF_ALL: u16 = 1024;
 
 /// Becomes the user that the settings name. All threads do.
-pub fn become_user(plan: &Plan) -> anyhow::Result<()> {
+pub fn become_user(user: Option<&str>) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    let Some(user) = plan.user.as_deref() else {
+    let Some(user) = user else {
         tracing::warn!(
             "runs as root, which it need not be: set `user = \"tieline\"`, and give that user the \
              directories (or `user = \"root\"`, and no more is said of it)"
@@ -44,13 +44,13 @@ pub fn become_user(plan: &Plan) -> anyhow::Result<()> {
 }
 
 /// Is the port one that the user may listen at?
-pub(crate) fn check_port(listen: &str) -> anyhow::Result<()> {
+pub fn check_port(listen: &str) -> anyhow::Result<()> {
     let port = listen.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
     match port.filter(|port| (1..PORTS_OF_ALL).contains(port)) {
         None => Ok(()),
         Some(port) => bail!(
             "user: port {port} is root's: listen at {PORTS_OF_ALL} or above, or have systemd start \
-             the server (User=, AmbientCapabilities=CAP_NET_BIND_SERVICE)"
+             it (User=, AmbientCapabilities=CAP_NET_BIND_SERVICE)"
         ),
     }
 }
