@@ -17,6 +17,7 @@ pub mod http;
 pub mod invent;
 pub mod ledger;
 pub mod list;
+pub mod machine;
 pub mod map;
 pub mod object;
 pub mod record;
@@ -39,6 +40,7 @@ pub const TARGETS: &[Target] = &[
     ("http", http::feed),
     ("ledger", ledger::feed),
     ("list", list::feed),
+    ("machine", machine::feed),
     ("map", map::feed),
     ("object", object::feed),
     ("record", record::feed),
@@ -46,7 +48,7 @@ pub const TARGETS: &[Target] = &[
     ("request", request::feed),
     ("root", root::feed),
     ("s3", s3::feed),
-    ("signed", signed::feed),
     ("token", token::feed),
     ("webdav", webdav::feed),
+    ("signed", signed::feed),
 ];
