@@ -27,6 +27,7 @@ pub mod root;
 pub mod s3;
 pub mod signed;
 pub mod token;
+pub mod uris;
 pub mod webdav;
 
 /// A decoder's name, and what feeds it.
@@ -51,4 +52,5 @@ pub const TARGETS: &[Target] = &[
     ("token", token::feed),
     ("webdav", webdav::feed),
     ("signed", signed::feed),
+    ("uris", uris::feed),
 ];

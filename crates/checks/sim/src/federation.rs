@@ -155,6 +155,7 @@ impl Federation {
             map: MapKeeper::new(self.cell(), self.verifier.clone(), signer, None),
             mdt,
             osts,
+            scripts: None,
             health: Health::default(),
             operator: Uid(0),
             guard: Guard::open(),
@@ -226,7 +227,12 @@ fn map() -> FederationMap {
             })
             .collect(),
         pools: (0..SITES.len())
-            .map(|index| Pool { name: pool(index), osts: vec![OstIndex(index as u16)] })
+            .map(|index| Pool {
+                name: pool(index),
+                osts: vec![OstIndex(index as u16)],
+                exposure: None,
+                hsm: None,
+            })
             .collect(),
         security: None,
         invitations: None,

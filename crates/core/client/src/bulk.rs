@@ -498,6 +498,7 @@ impl Shared {
         for extent in &bytes.extents.extents {
             if let Content::Chunk(chunk) = &extent.content
                 && extent.validate().is_ok()
+                && !chunk.is_nearline()
             {
                 let whose = Whose { offset: extent.offset, ..Whose::own(file, caller) };
                 let range = chunk.skip..chunk.skip + extent.length;

@@ -163,6 +163,14 @@ impl Shared {
         file: FileId,
         extents: &[Extent],
     ) -> Result<Bytes> {
+        let is_nearline = |extent: &Extent| match &extent.content {
+            Content::Chunk(chunk) => chunk.is_nearline(),
+            Content::Inline(_) | Content::Hole => false,
+        };
+        if extents.iter().any(is_nearline) {
+            let what = format!("file {file} is on tape alone: `tieline hsm restore` it first");
+            return Err(Error::local(ErrorKind::WouldBlock, what));
+        }
         let total: u64 = extents.iter().map(|extent| extent.length).sum();
         let mut all = BytesMut::with_capacity(total as usize);
         for extent in extents {

@@ -163,6 +163,13 @@ impl Shared {
         NoticeAnswer { open, ..NoticeAnswer::default() }
     }
 
+    /// Which of these do programs hold open to be written here, or do bytes of them wait?
+    pub(crate) fn open_to_write(&self, files: &[FileId]) -> Vec<FileId> {
+        let is_dirty = |id| self.file_known(id).is_some_and(|file| file.is_dirty());
+        let may = |id: &FileId| self.handles.may_be_written(*id) || is_dirty(*id);
+        files.iter().copied().filter(may).collect()
+    }
+
     async fn launder_looked_at(self: &Arc<Self>, file: &Arc<File>, is_mapped: bool) {
         if is_mapped && !self.is_writing(file.id) {
             self.take_stored(file.id).await;

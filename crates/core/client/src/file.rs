@@ -39,6 +39,8 @@ pub(crate) struct File {
     state: Mutex<State>,
     /// Serialises what changes the file at the MDS.
     pub gate: tokio::sync::Mutex<()>,
+    /// One of those who wait for tape asks.
+    pub tape: tokio::sync::Mutex<()>,
     /// Woken when a sealed run has arrived or failed.
     pub moved: Notify,
     budget: Arc<Budget>,
@@ -144,6 +146,7 @@ impl File {
             id,
             state: Mutex::default(),
             gate: tokio::sync::Mutex::default(),
+            tape: tokio::sync::Mutex::default(),
             moved: Notify::new(),
             budget,
         }

@@ -9,11 +9,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 use tieline_foresight::ahead::Pattern;
 use tieline_keep::{Keep, Kept};
 use tieline_owed::records::{KeptHandle, cause_number, first_number, put_handle, put_lost};
 use tieline_types::{Caller, ErrorKind, FileId};
 use tokio::time::Instant;
+
+/// How long what an earlier process had under way may not be known yet.
+const FIRST_MOMENTS: Duration = Duration::from_secs(3);
 
 /// An open file: rights were found at open and belong to it.
 pub(crate) struct FileHandle {
@@ -54,6 +58,27 @@ pub(crate) struct Handles {
     table: Mutex<BTreeMap<u64, (Open, Option<Kept>)>>,
     last: AtomicU64,
     keep: Keep,
+    /// Files that are being opened to be written, and how often.
+    begun: Mutex<BTreeMap<FileId, u32>>,
+    since: Instant,
+}
+
+/// An open to write that is under way: what it cuts is cut before there is a handle.
+pub(crate) struct Begun<'h> {
+    handles: &'h Handles,
+    id: FileId,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        let mut begun = lock(&self.handles.begun);
+        if let Some(count) = begun.get_mut(&self.id) {
+            *count -= 1;
+            if *count == 0 {
+                begun.remove(&self.id);
+            }
+        }
+    }
 }
 
 /// As records have it.
@@ -71,7 +96,27 @@ pub(crate) fn access_of(bits: u8) -> Access {
 
 impl Handles {
     pub fn new(keep: Keep) -> Self {
-        Self { table: Mutex::default(), last: AtomicU64::new(first_number(&keep)), keep }
+        let (last, begun, since) =
+            (AtomicU64::new(first_number(&keep)), Mutex::default(), Instant::now());
+        Self { table: Mutex::default(), last, keep, begun, since }
+    }
+
+    /// A file is about to be opened to be written.
+    pub fn begin(&self, id: FileId) -> Begun<'_> {
+        *lock(&self.begun).entry(id).or_default() += 1;
+        Begun { handles: self, id }
+    }
+
+    /// May programs hold the file open to be written, or be about to? What an earlier process was
+    /// asked for is asked again in the first moments of this one.
+    pub fn may_be_written(&self, id: FileId) -> bool {
+        let is_open = |(open, _): &(Open, Option<Kept>)| match open {
+            Open::File(open) => open.file.id == id && open.access.write,
+            Open::Directory(_) => false,
+        };
+        self.since.elapsed() < FIRST_MOMENTS
+            || lock(&self.begun).contains_key(&id)
+            || lock(&self.table).values().any(is_open)
     }
 
     pub fn add_file(&self, file: FileHandle) -> HandleId {

@@ -116,6 +116,11 @@ impl Shared {
             self.patch_known(&mut known);
             return Ok(known);
         }
+        let known = self.cache.lock().attributes(id);
+        let is_nearline = known.is_some_and(|known| known.attributes.is_nearline());
+        if is_nearline && change.size.is_some_and(|size| size > 0) {
+            self.bring_back_file(caller, id).await?;
+        }
         let message = SetAttributes {
             id,
             mode: change.mode,

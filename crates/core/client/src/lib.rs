@@ -24,6 +24,7 @@
 //! * [`read_mode`]: how files are to be read (what will be read: `tieline_foresight`).
 //! * [`recover`], [`sessions`]: what outlives this process, and how the next one goes on.
 //! * [`door`]: what a door's own cache has of files' bytes.
+//! * [`tape`]: files that are brought back from tape when they are read.
 //! * [`mirrors`]: copies made, checked and repaired, for operators.
 //! * [`ranges`], [`adler`], [`space`]: holes and copies, checksums, what operators ask;
 //!   [`vectored`]: many ranges at once; [`residency`]: where bytes are to be had; [`adopt`]:
@@ -80,6 +81,7 @@ pub mod settings;
 mod shared;
 mod space;
 mod spooling;
+mod tape;
 #[cfg(test)]
 mod tests;
 mod told;

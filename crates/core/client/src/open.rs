@@ -27,6 +27,8 @@ impl Shared {
         id: FileId,
         access: Access,
     ) -> Result<Opened> {
+        let is_change = access.write || access.truncate;
+        let _begun = is_change.then(|| self.handles.begin(id));
         let mut known = self.open_cached(caller, id, access);
         if access.read && !access.write && !access.truncate {
             self.come_to_file(caller, id, known.is_some()).await;
@@ -44,6 +46,9 @@ impl Shared {
         };
         if access.truncate {
             attributes = self.truncate_opened(caller, id).await?;
+        }
+        if access.write && attributes.is_nearline() {
+            self.bring_back_file(caller, id).await?;
         }
         self.patch(&mut attributes);
         self.about_to_tell(&attributes).await;

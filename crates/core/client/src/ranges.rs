@@ -185,7 +185,13 @@ impl Shared {
             clears_setid: !target.caller.is_root(),
         };
         let before = self.before(file);
-        let told = match self.ask(&target.caller, file.id, message).await {
+        let mut asked = self.ask(&target.caller, file.id, message.clone()).await;
+        if asked.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
+            // What tape alone has is not shared.
+            self.bring_back(&source.caller, &source.file).await?;
+            asked = self.ask(&target.caller, file.id, message).await;
+        }
+        let told = match asked {
             Ok(told) => told,
             Err(error) => {
                 self.doubt_change(file.id, &error);

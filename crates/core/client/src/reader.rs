@@ -49,6 +49,8 @@ const IN_VAIN_MAX: usize = 16;
 const VIEWS_MAX: usize = 64;
 /// Reads of a range whose bytes others overtake before the door has them.
 pub(crate) const TRIES_MAX: usize = 64;
+/// How often a file may go to tape again under its reader.
+const BACK_MAX: usize = 16;
 /// Pages for one read: far more than the largest read can need.
 const PAGES_MAX: usize = 4096;
 /// OSTs whose ways are counted for one file.
@@ -311,7 +313,14 @@ impl Shared {
         ranges: &[Range<u64>],
         (width, reader): (Width, Reader),
     ) -> Result<(Vec<Vec<Part>>, Basis)> {
-        let (plans, basis) = self.plan(caller, file, ranges).await?;
+        let (mut plans, mut basis) = self.plan(caller, file, ranges).await?;
+        for _ in 0..BACK_MAX {
+            if !plans.iter().flatten().any(Planned::is_nearline) {
+                break;
+            }
+            self.bring_back_for(caller, file, ranges).await?;
+            (plans, basis) = self.plan(caller, file, ranges).await?;
+        }
         let whose = Whose {
             file: file.id,
             caller: caller.clone(),
@@ -498,7 +507,10 @@ impl Shared {
             self.read_ahead_later(open, unknown, (width, reader));
         }
         for extent in pieces.into_iter().filter_map(|piece| piece.extent) {
-            if let Extent { length, content: Content::Chunk(chunk), offset } = extent {
+            if let Extent { length, content: Content::Chunk(chunk), offset } = extent
+                // Nobody asked for that yet.
+                && !chunk.is_nearline()
+            {
                 let (file, caller) = (open.file.id, open.caller.clone());
                 let whose = Whose { file, caller, offset, reader, is_wanted: Arc::default() };
                 self.chunks.start(&chunk, chunk.skip..chunk.skip + length, width, &whose);
@@ -579,6 +591,14 @@ async fn collect(parts: Vec<Part>) -> Result<Vec<Bytes>> {
 enum Planned {
     Own(Bytes),
     Committed(Piece),
+}
+
+impl Planned {
+    /// Does tape alone have it?
+    fn is_nearline(&self) -> bool {
+        let Self::Committed(Piece { extent: Some(extent), .. }) = self else { return false };
+        matches!(&extent.content, Content::Chunk(chunk) if chunk.is_nearline())
+    }
 }
 
 /// What `range` is made of, up to the file's end here: own bytes over committed ones. `None`: not

@@ -54,6 +54,10 @@ pub(crate) async fn look(shared: Weak<Shared>, caller: Caller, file: Arc<File>) 
 impl Shared {
     /// Forgets what lies under the unit, makes the door forget it, and only then answers.
     pub(crate) async fn take_back(self: &Arc<Self>, recall: Recall) -> NoticeAnswer {
+        if recall.asks_open == Some(true) {
+            let open = self.open_to_write(&recall.files);
+            return NoticeAnswer { open, ..NoticeAnswer::default() };
+        }
         if recall.is_shared == Some(true) && !recall.files.is_empty() {
             return self.looked_at(&recall).await;
         }

@@ -34,7 +34,7 @@ impl Shared {
             let is_end = reply.page.covered >= reply.attributes.size;
             // It gets no worse; and a page that does not go on is the last.
             if is_end || found == Residency::Lost || reply.page.covered <= offset {
-                return Ok(found);
+                return Ok(found.with_tape(reply.attributes.tape));
             }
             offset = reply.page.covered;
         }

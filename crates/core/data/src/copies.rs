@@ -74,7 +74,8 @@ impl ChunkService {
         let mut worst: Option<Failure> = None;
         for place in &message.from {
             match fetch_from(&message, place, source).await {
-                Ok((bytes, owner)) => {
+                Ok(bytes) => {
+                    let owner = owner_at(place, source).await;
                     METRICS.fetched_bytes.inc_by(bytes.len() as u64);
                     store(target, &message, bytes, owner).await?;
                     return Ok(FetchChunkReply { is_fetched: true, bad });
@@ -173,11 +174,12 @@ async fn is_good(target: &Arc<Target>, message: &FetchChunk) -> bool {
     looked.is_whole && matches && reply.bad_blocks == 0 && reply.length == message.length
 }
 
-async fn fetch_from(
+/// A whole chunk from one place, verified.
+pub(crate) async fn fetch_from(
     message: &FetchChunk,
     place: &OstPlace,
     source: &dyn ObjectSource,
-) -> Result<(Bytes, Option<ObjectOwner>), Failure> {
+) -> Result<Bytes, Failure> {
     let mut bytes = BytesMut::with_capacity(message.length as usize);
     while (bytes.len() as u64) < message.length {
         let at = bytes.len() as u64;
@@ -196,7 +198,7 @@ async fn fetch_from(
     if message.digest.is_some_and(|digest| !digest.is_of(&bytes)) {
         return Err(corrupt(message.chunk, place.ost));
     }
-    Ok((bytes, owner_at(place, source).await))
+    Ok(bytes)
 }
 
 /// The question for the next piece of a chunk, from `at` on.

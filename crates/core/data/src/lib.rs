@@ -7,6 +7,8 @@
 //! * [`room`]: what is free of it, and promised to whom.
 //! * [`site`]: those limits: how much is filled, and for whom.
 //! * [`adopted`]: files that were there before us: listed, read, their checksums told.
+//! * [`exposing`]: whole files under their names, in a directory of an exposed pool.
+//! * [`tape`]: files put together for a site's HSM, and chunks made of what it brings back.
 //! * [`volatile`]: which of its objects are not durable yet, and which never became so.
 //!
 //! Believes capabilities, not clients. Believes nobody about bytes: what is put is verified against
@@ -17,17 +19,21 @@
 
 mod adopted;
 mod copies;
+mod exposing;
 mod rights;
 mod room;
 mod service;
 mod site;
+mod tape;
 mod target;
 mod volatile;
 
 pub use copies::ObjectSource;
+pub use exposing::{ExposedAt, Owners};
 pub use rights::Rights;
 pub use service::ChunkService;
 pub use site::Limits;
+pub use tape::TapeService;
 
 use std::sync::Arc;
 use tieline_blob::{AdoptedTree, ChunkStore};

@@ -5,6 +5,7 @@
 
 use crate::TargetParts;
 use crate::copies::WHOLE_AT_ONCE;
+use crate::exposing::Exposing;
 use crate::rights::{Rights, Shown};
 use crate::target::{Realm, Target};
 use bytes::Bytes;
@@ -38,15 +39,17 @@ pub struct ChunkService {
     targets: BTreeMap<OstIndex, Arc<Target>>,
     /// Room for whole chunks in memory.
     pub(crate) whole: Semaphore,
+    pub(crate) exposing: Exposing,
 }
 
 type Answer = Result<(Vec<u8>, Bulk), Failure>;
 
 impl ChunkService {
-    pub fn new(targets: BTreeMap<OstIndex, TargetParts>) -> Arc<Self> {
+    /// `boot`: another number each time that the server is started.
+    pub fn new(targets: BTreeMap<OstIndex, TargetParts>, boot: u64) -> Arc<Self> {
         let targets = targets.into_iter().map(|(ost, parts)| (ost, Target::new(ost, parts)));
         let whole = Semaphore::new(WHOLE_AT_ONCE);
-        Arc::new(Self { targets: targets.collect(), whole })
+        Arc::new(Self { targets: targets.collect(), whole, exposing: Exposing::new(boot) })
     }
 
     /// Answers one chunk request: the encoded reply, and the bytes beside it.

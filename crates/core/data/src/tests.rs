@@ -26,7 +26,7 @@ fn bench(limits: Limits) -> Bench {
     let faults = Faults::default();
     let store = Arc::new(FaultyChunks::new(memory.clone(), faults.clone()));
     let service =
-        ChunkService::new(BTreeMap::from([(OST, TargetParts { store, limits, adopted: None })]));
+        ChunkService::new(BTreeMap::from([(OST, TargetParts { store, limits, adopted: None })]), 1);
     Bench { service, memory, faults }
 }
 
@@ -206,7 +206,7 @@ async fn what_was_there_before_a_start_counts() {
     let store = first.memory.clone();
     let limits = Limits { bytes_max: Some(10_000), ..Limits::default() };
     let parts = TargetParts { store, limits, adopted: None };
-    let again = Bench { service: ChunkService::new(BTreeMap::from([(OST, parts)])), ..first };
+    let again = Bench { service: ChunkService::new(BTreeMap::from([(OST, parts)]), 1), ..first };
     assert_eq!(again.put(1, 2, 6000).await.unwrap_err().kind, ErrorKind::NoSpace);
     again.put(1, 2, 4000).await.unwrap();
 }

@@ -4,16 +4,19 @@
 //! here, over the same records as operations.
 //!
 //! * `repair`: what a check finds wrong.
+//! * `tape_done`: files that were archived or restored.
 //!
 //! Invariant: a change that is not needed any more changes nothing.
 
 mod repair;
+mod tape_done;
 
 use crate::chunks;
 use crate::error::Result;
 use crate::mirrors::copies_of;
 use crate::names::{self, LastName};
 use crate::ops;
+use crate::tape;
 use crate::view::View;
 use std::collections::BTreeSet;
 use tieline_format::mdt::{Deleted, DeletedAt, Lacking, LostName, NO_SESSION, Orphan, key};
@@ -32,6 +35,10 @@ pub async fn run(view: &mut View<'_>, change: &Change) -> Result<bool> {
         Change::Repair(ref repair) => return repair::run(view, repair).await,
         Change::Remove(file) => return remove(view, file).await,
         Change::NoteCopies(file) => return note_copies(view, file).await,
+        Change::Archived(file, content, ref copy) => {
+            return tape_done::archived(view, file, content, copy).await;
+        }
+        Change::Restored(file) => return tape_done::restored(view, file).await,
         Change::Release(file, session) => ops::release(view, file, session).await?,
         Change::Keep(file, ref sessions) => keep(view, file, sessions).await?,
         Change::Purge(at_ms, file) => purge(view, at_ms, file).await?,
@@ -91,10 +98,13 @@ async fn remove(view: &mut View<'_>, file: FileId) -> Result<bool> {
         names::remove_file(view, (file, inode), Some(last)).await?;
         return Ok(true);
     }
-    let is_there = view.find_inode(file).await?.is_some();
+    let left = view.find_inode(file).await?;
     let is_done = chunks::clear(view, file, EXTENTS_PER_STEP).await?;
     if is_done {
-        view.count(file, -i64::from(is_there));
+        if let Some(inode) = &left {
+            tape::forget(view, file, inode).await?;
+        }
+        view.count(file, -i64::from(left.is_some()));
         view.delete_inode(file);
         view.delete(key::orphan(file, NO_SESSION));
     }

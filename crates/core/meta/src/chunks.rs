@@ -14,7 +14,7 @@ use tieline_kv::{Key, Range, Value};
 use tieline_ranges::stored::{self, Edit, Extents, Piece};
 use tieline_types::checksum::BLOCK;
 use tieline_types::{
-    ChunkRef, Content, Extent, FileId, GrantedId, Layout, ObjectName, OstPlace, Place,
+    ChunkRef, Content, Extent, FileId, GrantedId, Layout, ObjectName, Origin, OstPlace, Place,
 };
 use tieline_wire::meta::ExtentPage;
 
@@ -148,7 +148,7 @@ fn told(offset: u64, stored: StoredExtent, chunks: &BTreeMap<GrantedId, Chunk>) 
                 chunk: id.into(),
                 length: chunk.length,
                 skip,
-                places: chunk.places.iter().cloned().map(Place::from).collect(),
+                places: places(chunk),
                 digest: chunk.digest,
                 adler32: chunk.adler32,
                 checks: chunk.checks.clone(),
@@ -156,6 +156,23 @@ fn told(offset: u64, stored: StoredExtent, chunks: &BTreeMap<GrantedId, Chunk>) 
         }
     };
     Ok(Extent { offset, length: stored.length, content })
+}
+
+/// Where readers find a chunk: on tape only if it is nowhere else.
+fn places(chunk: &Chunk) -> Vec<Place> {
+    let mut places: Vec<Place> = chunk.places.iter().cloned().map(Place::from).collect();
+    let is_lost = chunk.places.iter().all(|place| place.is_stale);
+    if let Some(tape) = chunk.tape.as_ref().filter(|_| is_lost) {
+        places.push(Place {
+            origin: Origin::Tape(tape.pool.clone()),
+            object: ObjectName::Key(String::new()),
+            offset: tape.offset,
+            length: Some(chunk.length),
+            is_stale: false,
+            encoding: None,
+        });
+    }
+    places
 }
 
 /// Lays extents over a file. Says by how many bytes more or fewer it covers; `None` when so much is
@@ -246,6 +263,7 @@ fn piece(extent: &Extent, new_chunks: &mut BTreeMap<GrantedId, Chunk>) -> Result
                 digest: chunk.digest,
                 adler32: chunk.adler32,
                 checks: chunk.checks.clone(),
+                tape: None,
             };
             new_chunks.insert(id, record);
             Some(StoredContent::Chunk { chunk: id, skip: chunk.skip })
@@ -338,6 +356,16 @@ fn chunk_of(extent: &StoredExtent) -> Option<GrantedId> {
         StoredContent::Chunk { chunk, .. } => Some(chunk),
         StoredContent::Inline(_) => None,
     }
+}
+
+/// The chunks that records of extents name.
+pub fn named(extents: &[(Key, Value)]) -> Result<BTreeSet<GrantedId>> {
+    let mut named = BTreeSet::new();
+    for (key, value) in extents {
+        let extent = decode(value, || format!("{key:02x?}"))?;
+        named.extend(chunk_of(&extent));
+    }
+    Ok(named)
 }
 
 pub async fn read_chunks(

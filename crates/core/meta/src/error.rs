@@ -124,12 +124,28 @@ pub enum Error {
          `tieline mirror resync` first, or split another", .ost.label()
     )]
     NotWhole { offset: u64, ost: OstIndex },
+    #[error(
+        "pool {pool} is exposed, and what lies there of the file is not taken away yet: {reason}. \
+         The change waits for it; `tieline pool set {pool} --no-expose` ends the exposure"
+    )]
+    StillExposed { pool: PoolName, reason: String },
     #[error("chunk {chunk} was freed: fetch the extents again")]
     ChunkGone { chunk: GrantedId },
     #[error("chunk {chunk} is named with another session's grant")]
     ChunkForeign { chunk: GrantedId },
     #[error("chunk {chunk} is known with another length")]
     ChunkLength { chunk: GrantedId },
+    #[error(
+        "no pool of file {id} has an HSM: `tieline pool set POOL --hsm SCRIPT` gives it one, \
+         `tieline getstripe` tells its pool"
+    )]
+    NoHsm { id: FileId },
+    #[error("file {id} is not archived as it is now: `tieline hsm archive` it, and wait for that")]
+    NotArchived { id: FileId },
+    #[error("file {id} is being written")]
+    IsWritten { id: FileId },
+    #[error("file {id} is on tape alone: `tieline hsm restore` it first")]
+    Nearline { id: FileId },
     #[error("waiting for this lock on {file} would be waiting for oneself")]
     Deadlock { file: FileId },
     #[error("no more locks can be kept on {file}, or by this client")]
@@ -183,7 +199,9 @@ impl Error {
             Self::NameTaken { .. } | Self::XattrTaken { .. } | Self::LayoutSettled { .. } => {
                 ErrorKind::Exists
             }
-            Self::Junction { .. } => ErrorKind::Busy,
+            Self::Junction { .. } | Self::IsWritten { .. } => ErrorKind::Busy,
+            Self::NotArchived { .. } | Self::NoHsm { .. } => ErrorKind::InvalidArgument,
+            Self::Nearline { .. } => ErrorKind::WouldBlock,
             Self::NotDirectory { .. } => ErrorKind::NotDirectory,
             Self::IsDirectory { .. } => ErrorKind::IsDirectory,
             Self::IsSymlink { .. } => ErrorKind::SymlinkLoop,
@@ -225,7 +243,9 @@ impl Error {
             Self::LocksFull { .. } => ErrorKind::NoLocks,
             Self::LockLost { .. } => ErrorKind::LockLost,
             Self::SessionLost { .. } => ErrorKind::SessionLost,
-            Self::AnswersFull { .. } | Self::LossUntold { .. } => ErrorKind::Overloaded,
+            Self::AnswersFull { .. } | Self::LossUntold { .. } | Self::StillExposed { .. } => {
+                ErrorKind::Overloaded
+            }
             Self::Contended { .. } => ErrorKind::Conflict,
             Self::NotServed { .. } | Self::NotDelegated { .. } | Self::Unmounted { .. } => {
                 ErrorKind::NotSupported

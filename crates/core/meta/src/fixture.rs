@@ -1,6 +1,6 @@
 //! A whole MDT in memory for tests: two sites with four OSTs, clients that answer recalls as told.
 
-use crate::{Asker, CopyMender, Delegation, LimitsKeeper, Mdt, Parts, Recaller, Settings};
+use crate::{Asker, CopyMender, Delegation, Exposer, LimitsKeeper, Mdt, Parts, Recaller, Settings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,8 +12,8 @@ use tieline_kv::{MemoryStore, Store};
 use tieline_types::background::Change;
 use tieline_types::{
     Attributes, Caller, ChunkRef, ClientId, Content, ErrorKind, Extent, FileId, FlavorRules, Gid,
-    Grant, GrantedId, LostLock, MdtIndex, Mode, Name, ObjectName, OstIndex, OstPlace, RenameMode,
-    RequestNumber, SessionId, SetTime, Uid, Version,
+    Grant, GrantedId, Hsm, LostLock, MdtIndex, Mode, Name, ObjectName, OstIndex, OstPlace,
+    PoolName, RenameMode, RequestNumber, SessionId, SetTime, Uid, Version,
 };
 use tieline_wire::data::OstState;
 use tieline_wire::locks::Lock;
@@ -169,6 +169,15 @@ impl Recaller for Clients {
 /// No other MDT is in reach, and nobody makes copies.
 pub struct Alone;
 
+#[async_trait::async_trait]
+impl Exposer for Alone {
+    fn noted(&self, _: &PoolName) {}
+
+    async fn take_away(&self, _: &PoolName, _: Vec<FileId>) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
 impl CopyMender for Alone {
     fn suspect(&self, _: GrantedId, _: OstIndex) {}
 
@@ -203,6 +212,8 @@ pub fn map() -> FederationMap {
     let pool = |name: &str, osts: &[u16]| Pool {
         name: name.parse().unwrap(),
         osts: osts.iter().map(|&index| OstIndex(index)).collect(),
+        exposure: None,
+        hsm: (name == "uf").then(|| Hsm::new("/etc/tieline/hsm/osm".into(), "osm".into())),
     };
     FederationMap {
         fs: "extenci".parse().unwrap(),
@@ -235,7 +246,7 @@ pub fn map_cell() -> MapCell {
     map_cell_of(&map())
 }
 
-fn map_cell_of(map: &FederationMap) -> MapCell {
+pub fn map_cell_of(map: &FederationMap) -> MapCell {
     let signer = MapSigner::new([7; 32]);
     MapCell::new(signer.verifier(), signer.sign(map)).unwrap()
 }
@@ -307,6 +318,17 @@ impl House {
         Self::with_all((store, cell), settings, limits, Arc::new(Alone)).await
     }
 
+    /// One of whose pools some are exposed.
+    pub async fn with_exposer(
+        store: MemoryStore,
+        map: &FederationMap,
+        exposer: Arc<dyn Exposer>,
+    ) -> Self {
+        let settings = Settings { keeps_deleted: false, ..Settings::default() };
+        let parts = (Arc::new(Alone) as Arc<dyn CopyMender>, exposer);
+        Self::with_parts((store, map_cell_of(map)), settings, Arc::new(Alone), parts).await
+    }
+
     /// One whose copies are made again by somebody.
     pub async fn with_copies(
         store: MemoryStore,
@@ -322,6 +344,16 @@ impl House {
         limits: Arc<dyn LimitsKeeper>,
         copies: Arc<dyn CopyMender>,
     ) -> Self {
+        let parts = (copies, Arc::new(Alone) as Arc<dyn Exposer>);
+        Self::with_parts((store, cell), settings, limits, parts).await
+    }
+
+    async fn with_parts(
+        (store, cell): (MemoryStore, MapCell),
+        settings: Settings,
+        limits: Arc<dyn LimitsKeeper>,
+        (copies, exposer): (Arc<dyn CopyMender>, Arc<dyn Exposer>),
+    ) -> Self {
         let (world, _) = World::local(7);
         let clients = Arc::<Clients>::default();
         let parts = Parts {
@@ -330,6 +362,7 @@ impl House {
             map: cell,
             recaller: clients.clone(),
             copies,
+            exposer,
             limits,
             log: None,
         };
@@ -389,6 +422,7 @@ pub async fn start_on(store: Arc<dyn Store>) -> Arc<Mdt> {
         map: map_cell(),
         recaller: Arc::<Clients>::default(),
         copies: Arc::new(Alone),
+        exposer: Arc::new(Alone),
         limits: Arc::new(Alone),
         log: None,
     };

@@ -200,6 +200,21 @@ impl LeaseTable {
         holders
     }
 
+    /// Sessions that hold any of these units alone: what they have open there is not known here.
+    pub fn alone_in(&self, units: &BTreeSet<FileId>) -> BTreeSet<SessionId> {
+        let inner = self.lock();
+        let units = units.iter().copied().chain([EVERYTHING]);
+        let mut alone = BTreeSet::new();
+        for unit in units {
+            let holders = inner.holders.get(&unit).into_iter().flatten();
+            alone.extend(holders.filter(|session| {
+                let held = inner.sessions.get(session);
+                held.is_some_and(|held| held.exclusive.contains_key(&unit))
+            }));
+        }
+        alone
+    }
+
     /// Does a session other than `asking` work in the unit alone?
     pub fn is_at_work(&self, asking: SessionId, unit: FileId) -> bool {
         let inner = self.lock();

@@ -14,6 +14,8 @@
 //! * `delegation`, `made`: who acts for another, and what of the tree he may touch.
 //! * `chunks`: the records of extents in the store (their arithmetic: `tieline_ranges::stored`).
 //! * `mirrors`: noting copies of chunks that are missing.
+//! * `exposed`: noting what is changed of pools whose files lie in a directory, too.
+//! * `tape`: which HSM has a file, and what becomes of its copy there.
 //! * `background`: changes that no client asked for.
 //! * `leases`, `opens`, `writers`: who may believe what for how long, have it open, and write it
 //!   (`holders`: who has something of which file, from either side).
@@ -24,7 +26,6 @@
 //! * `quotas`: who uses how much, and who may use more.
 //! * `room`: how much the store's disk has.
 //! * [`identities`]: who principals are, in the store.
-//! * [`federation`]: changes of the federation map, as pure functions.
 //!
 //! Of an MDT as a whole (`mdt/`):
 //!
@@ -32,11 +33,12 @@
 //! * `trees`: whole directories and trees of them, in bulk.
 //! * `capabilities`: what clients show to OSSs.
 //! * `quotas`: limits with clients and other MDTs.
-//! * `mirrors`, `junctions`, `identities`, `room`: what is told and asked of each.
+//! * `mirrors`, `junctions`, `identities`, `room`, `exposed`: what is told and asked of each.
 //! * `tended`: what background work needs.
 //!
-//! Knows no socket, no blob and no object: recalls, questions after limits and what is heard of bad
-//! copies leave through [`Recaller`], [`LimitsKeeper`] and [`CopyMender`]. What goes on in the
+//! Knows no socket, no blob and no object: recalls, questions after limits, what is heard of bad
+//! copies and what is to be taken away leave through [`Recaller`], [`LimitsKeeper`],
+//! [`CopyMender`] and [`Exposer`]. What goes on in the
 //! background is somebody else's to begin.
 //!
 //! Invariants: an answer is given only after the commit that holds its effects is durable; one
@@ -47,7 +49,7 @@ mod background;
 mod chunks;
 mod delegation;
 mod error;
-pub mod federation;
+mod exposed;
 mod grace;
 mod holders;
 mod identities;
@@ -66,6 +68,7 @@ mod room;
 mod serials;
 mod sessions;
 mod settings;
+mod tape;
 mod view;
 mod writers;
 
@@ -81,7 +84,7 @@ use tieline_auth::MapCell;
 use tieline_kv::Store;
 use tieline_ledger::log::Log;
 use tieline_types::{
-    Caller, FileId, Grant, GrantedId, LostLock, OstIndex, RequestNumber, SessionId,
+    Caller, FileId, Grant, GrantedId, LostLock, OstIndex, PoolName, RequestNumber, SessionId,
 };
 use tieline_wire::mirrors::Trouble;
 use tieline_wire::notice::Recall;
@@ -96,6 +99,7 @@ pub struct Parts {
     pub map: MapCell,
     pub recaller: Arc<dyn Recaller>,
     pub copies: Arc<dyn CopyMender>,
+    pub exposer: Arc<dyn Exposer>,
     pub limits: Arc<dyn LimitsKeeper>,
     /// The change log that is the store's journal, if it has one.
     pub log: Option<Arc<Log>>,
@@ -129,6 +133,17 @@ pub trait CopyMender: Send + Sync {
     /// Somebody waits for the copies that a chunk of this file lacks. Says what was in the way when
     /// it was tried.
     fn hurry(&self, chunk: GrantedId, file: FileId) -> Option<Trouble>;
+}
+
+/// Looks after pools whose files lie whole in a directory, too.
+#[async_trait::async_trait]
+pub trait Exposer: Send + Sync {
+    /// Files of a pool were changed and noted.
+    fn noted(&self, pool: &PoolName);
+
+    /// Takes files away that are about to have other bytes, or to lose a name to another. Done when
+    /// none of them lies there any more.
+    async fn take_away(&self, pool: &PoolName, files: Vec<FileId>) -> Result<(), Failure>;
 }
 
 /// The MDT that keeps the limits of quotas, as the others reach it.

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tieline_auth::capability::Issuer;
 use tieline_format::map::FederationMap;
-use tieline_format::mdt::{Delegated, FEATURE_USAGE, Inode, Shown, Superblock, key};
+use tieline_format::mdt::{Delegated, FEATURE_TAPE, FEATURE_USAGE, Inode, Shown, Superblock, key};
 use tieline_format::{Record, RecordError};
 use tieline_kv::Transaction;
 use tieline_ledger::Identity;
@@ -34,6 +34,7 @@ use tieline_world::World;
 
 mod capabilities;
 mod delegations;
+mod exposed;
 mod identities;
 mod junctions;
 mod mirrors;
@@ -330,7 +331,7 @@ impl Mdt {
     }
 
     /// How often it was started.
-    pub(crate) fn boot(&self) -> u64 {
+    pub fn boot(&self) -> u64 {
         self.boot
     }
 
@@ -413,7 +414,7 @@ fn check_superblock(
     mdt: MdtIndex,
 ) -> Result<(), StartError> {
     let store = store.to_owned();
-    let unknown = superblock.features & !FEATURE_USAGE;
+    let unknown = superblock.features & !(FEATURE_USAGE | FEATURE_TAPE);
     if unknown != 0 {
         return Err(StartError::Features { store, features: unknown });
     }

@@ -10,6 +10,7 @@
 use crate::chunks;
 use crate::error::{Error, Result};
 use crate::permission::{self, SEARCH, WRITE};
+use crate::tape;
 use crate::view::View;
 use tieline_format::mdt::{
     Deleted, DeletedAt, Entry, Inode, LostName, NO_SESSION, NameOf, Orphan, key,
@@ -147,6 +148,7 @@ async fn new_file(view: &mut View<'_>, parent: &Inode, new: NewFile) -> Result<(
         acls,
         is_uncounted: None,
         content: None,
+        tape: None,
     };
     inode.version = view.next_version(&inode);
     view.afford((id, None), &inode, 0)?;
@@ -311,6 +313,7 @@ fn keep_deleted(view: &mut View<'_>, (id, inode): (FileId, Inode), last: LastNam
 /// Deletes a nameless file: at once when it is small, else it is left to the collector.
 pub async fn purge_file(view: &mut View<'_>, (id, mut inode): (FileId, Inode)) -> Result<()> {
     if chunks::clear(view, id, chunks::AT_ONCE).await? {
+        tape::forget(view, id, &inode).await?;
         view.delete_inode(id);
         view.count(id, -1);
     } else {

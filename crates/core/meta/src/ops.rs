@@ -5,6 +5,7 @@
 //! it can.
 
 mod access_lists;
+mod ask_tape;
 pub mod batch;
 mod commit;
 mod compact;
@@ -14,7 +15,9 @@ mod extend_mirrors;
 mod get_attributes;
 mod get_extents;
 mod get_layout;
+mod get_tape;
 mod get_xattr;
+mod give_up_bytes;
 mod link;
 mod list_deleted;
 mod list_xattrs;

@@ -8,6 +8,7 @@
 
 use crate::delegation::Delegation;
 use crate::error::{Error, Result};
+use crate::exposed::Exposure;
 use crate::made::MadeTable;
 use crate::placement::Placement;
 use crate::quotas::{self, Charge, Held, Quotas, Sums};
@@ -155,6 +156,8 @@ pub struct View<'a> {
     pub freed_at: Option<Time>,
     /// What files cost their payers before and after this change.
     charges: BTreeMap<FileId, Charged>,
+    /// What it means where files lie in directories, too.
+    pub(crate) exposure: Exposure,
     /// Room for what is added, until the commit.
     held: Vec<Held>,
     is_reading: bool,
@@ -190,6 +193,7 @@ impl<'a> View<'a> {
             hides_bytes: false,
             freed_at: None,
             charges: BTreeMap::new(),
+            exposure: Exposure::default(),
             held: vec![],
             is_reading: false,
             has_written: false,
@@ -352,6 +356,7 @@ impl<'a> View<'a> {
 
     pub fn put_inode(&mut self, id: FileId, inode: &Inode) {
         self.put(key::inode(id), inode);
+        self.note_exposed(id, Some(inode));
         self.charge(id, Charge::of(inode));
         if inode.kind == FileKind::Directory {
             self.directories.insert(id, inode.clone());
@@ -374,6 +379,7 @@ impl<'a> View<'a> {
     /// Deletes a file's record.
     pub fn delete_inode(&mut self, id: FileId) {
         self.delete(key::inode(id));
+        self.note_exposed(id, None);
         self.charge(id, None);
     }
 
@@ -387,6 +393,7 @@ impl<'a> View<'a> {
             && let Slot::Vacant(slot) = self.charges.entry(id)
         {
             slot.insert(Charged { before: Charge::of(inode), after: None });
+            self.exposure.see(self.scene.map, id, inode);
         }
         if self.is_written(id, inode) {
             self.written.insert(id);
@@ -436,7 +443,7 @@ impl<'a> View<'a> {
             uid: inode.uid,
             gid: inode.gid,
             size: inode.size,
-            stored: inode.stored,
+            stored: inode.on_disk(),
             device: inode.device,
             atime: inode.atime,
             mtime: inode.mtime,
@@ -448,6 +455,7 @@ impl<'a> View<'a> {
             project: Some(inode.project).filter(|&project| project != 0),
             is_written: self.is_written(id, inode).then_some(true),
             content: inode.content,
+            tape: inode.on_tape(),
         }
     }
 

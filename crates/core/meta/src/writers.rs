@@ -186,6 +186,7 @@ mod tests {
             is_shared: Some(true),
             writes,
             moves: None,
+            asks_open: None,
         }
     }
 

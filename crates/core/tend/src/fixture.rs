@@ -3,14 +3,15 @@
 use crate::chore::Chore;
 use crate::chore::status::Status;
 use crate::collector::{DeletedFiles, FreedChunks, LostNames, Nameless, Strays};
-use crate::{Mirrors, ObjectMender, Objects, Parts, Tended, Tender};
+use crate::{Mirrors, ObjectMender, Objects, Parts, TapeDriver, Tended, Tender};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tieline_format::mdt::PayerChange;
+use tieline_format::map::Pool;
+use tieline_format::mdt::{Inode, PayerChange};
 use tieline_kv::{MemoryStore, Snapshot};
 pub use tieline_meta::fixture::{House as MdtAlone, *};
 use tieline_meta::{CopyMender, Mdt, Settings};
@@ -24,8 +25,15 @@ use tieline_wire::data::{
     ForeignName, ListObjects, ListObjectsReply, ObjectOwner, ReadObject, ReadObjectReply,
     StatObject, StatObjectReply,
 };
+use tieline_wire::exposed::{
+    ArrangeExposed, ArrangeExposedReply, ListExposed, ListExposedReply, StageFile, StageFileReply,
+};
+use tieline_wire::meta::ExtentPage;
 use tieline_wire::mirrors::{
     FetchChunk, FetchChunkReply, Trouble, VerifyObject, VerifyObjectReply,
+};
+use tieline_wire::tape::{
+    DriveState, DriveTape, DriveTapeReply, TapeContent, TapeDeed, TapePart, TapeWork,
 };
 
 /// The objects at all OSTs: what is there, and what was deleted.
@@ -191,6 +199,96 @@ impl ObjectMender for Mender {
     }
 }
 
+/// OSSs with a tape library behind them.
+#[derive(Default)]
+pub struct Library {
+    pub objects: Arc<Remover>,
+    /// What is on tape, by its URI.
+    pub files: Mutex<BTreeMap<String, Vec<u8>>>,
+    /// How the next deeds fail: the last one first.
+    pub failures: Mutex<Vec<(ErrorKind, String, bool)>>,
+    pub is_away: Mutex<bool>,
+    jobs: Mutex<BTreeMap<u64, TapeWork>>,
+}
+
+impl Library {
+    pub fn names(&self) -> Vec<String> {
+        self.files.lock().unwrap().keys().cloned().collect()
+    }
+
+    fn work(&self, work: &TapeWork) -> DriveState {
+        if let Some((kind, detail, is_final)) = self.failures.lock().unwrap().pop() {
+            return DriveState::Failed { kind, detail, is_final };
+        }
+        match &work.deed {
+            TapeDeed::Put { name, size } => {
+                let mut bytes = vec![0; *size as usize];
+                for part in &work.parts {
+                    let range = part.offset as usize..(part.offset + part.length) as usize;
+                    bytes[range].copy_from_slice(&self.bytes(part));
+                }
+                let uri = format!("osm://osm/?bfid={name}");
+                let digest = Digest::of(&bytes);
+                self.files.lock().unwrap().insert(uri.clone(), bytes);
+                DriveState::Put { uris: vec![uri], digest, adler32: 1 }
+            }
+            TapeDeed::Get { copy, .. } => {
+                let bytes = self.files.lock().unwrap()[&copy.uris[0]].clone();
+                assert_eq!(Digest::of(&bytes), copy.digest);
+                for part in &work.parts {
+                    let TapeContent::To(chunk, ost) = &part.content else { panic!("{part:?}") };
+                    let range = part.offset as usize..(part.offset + part.length) as usize;
+                    assert!(chunk.digest.unwrap().is_of(&bytes[range.clone()]));
+                    self.objects.put(ost.0, chunk.chunk.granted().unwrap(), &bytes[range]);
+                }
+                DriveState::Done
+            }
+            TapeDeed::Remove(uris) => {
+                let mut files = self.files.lock().unwrap();
+                uris.iter().for_each(|uri| drop(files.remove(uri)));
+                DriveState::Done
+            }
+        }
+    }
+
+    fn bytes(&self, part: &TapePart) -> Vec<u8> {
+        match &part.content {
+            TapeContent::Inline(bytes) => bytes.clone(),
+            TapeContent::Chunk(chunk) => {
+                let there = self.objects.there.lock().unwrap();
+                let (id, ost) = (chunk.chunk.granted().unwrap(), chunk.places[0].ost().unwrap());
+                let skip = chunk.skip as usize;
+                there[&(ost, id)][skip..skip + part.length as usize].to_vec()
+            }
+            TapeContent::To(..) => panic!("{part:?}"),
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl TapeDriver for Library {
+    async fn drive(&self, message: DriveTape, _: Duration) -> Result<DriveTapeReply, Failure> {
+        if *self.is_away.lock().unwrap() {
+            return Err(Failure::new(ErrorKind::Unreachable, "away"));
+        }
+        let mut jobs = self.jobs.lock().unwrap();
+        if message.ends == Some(true) {
+            jobs.remove(&message.job);
+            return Ok(DriveTapeReply { state: DriveState::Unknown });
+        }
+        let state = match (message.work, jobs.get(&message.job)) {
+            (Some(work), _) => {
+                let total = work.total;
+                jobs.insert(message.job, work);
+                DriveState::Gathering(total)
+            }
+            (None, Some(work)) => self.work(work),
+            (None, None) => DriveState::Unknown,
+        };
+        Ok(DriveTapeReply { state })
+    }
+}
+
 /// Of every chunk.
 pub const DIGEST: Digest = Digest::blake3([7; 32]);
 
@@ -200,6 +298,7 @@ pub struct House {
     pub remover: Arc<Remover>,
     pub mender: Arc<Mender>,
     pub mirrors: Arc<Mirrors>,
+    pub tape: Arc<Library>,
     pub tender: Arc<Tender>,
 }
 
@@ -232,6 +331,8 @@ impl House {
         };
         let (remover, mender) = (Arc::<Remover>::default(), Arc::<Mender>::default());
         let mirrors = Arc::<Mirrors>::default();
+        let objects = remover.clone();
+        let tape = Arc::new(Library { objects, ..Library::default() });
         let index = settings.mdt;
         let mdt = MdtAlone::with_copies(store, settings, Arc::new(Copies(mirrors.clone()))).await;
         let tender = Tender::new(Parts {
@@ -244,9 +345,12 @@ impl House {
             log: None,
             objects: remover.clone(),
             mender: mender.clone(),
+            tape: tape.clone(),
             mirrors: mirrors.clone(),
+            exposed: Arc::new(Nowhere),
+            exposures: Arc::default(),
         });
-        Self { mdt, remover, mender, mirrors, tender: Arc::new(tender) }
+        Self { mdt, remover, mender, mirrors, tape, tender: Arc::new(tender) }
     }
 
     /// The server dies and starts again on the same store.
@@ -295,6 +399,24 @@ impl House {
 
     pub fn strays(&self) -> Strays {
         Strays::new(self.parts(), &self.pace())
+    }
+}
+
+/// No pool is exposed anywhere.
+pub struct Nowhere;
+
+#[async_trait::async_trait]
+impl crate::ExposedObjects for Nowhere {
+    async fn stage(&self, _: StageFile, _: Duration) -> Result<StageFileReply, Failure> {
+        Err(Failure::new(ErrorKind::Unreachable, "no OSS"))
+    }
+
+    async fn arrange(&self, _: ArrangeExposed) -> Result<ArrangeExposedReply, Failure> {
+        Err(Failure::new(ErrorKind::Unreachable, "no OSS"))
+    }
+
+    async fn list_exposed(&self, _: ListExposed) -> Result<ListExposedReply, Failure> {
+        Err(Failure::new(ErrorKind::Unreachable, "no OSS"))
     }
 }
 
@@ -395,12 +517,40 @@ impl Tended for TendedMdt {
         self.0.correct_usage(missing).await
     }
 
+    async fn is_written(&self, file: FileId) -> Result<bool, Failure> {
+        self.0.is_written(file).await
+    }
+
+    fn tape_pool(&self, inode: &Inode) -> Option<Pool> {
+        self.0.tape_pool(inode)
+    }
+
     fn is_heard(&self, ost: OstIndex, within: Duration) -> bool {
         self.0.is_heard(ost, within)
     }
 
     fn more_places(&self, layout: &Layout, there: &[OstIndex], count: usize) -> Vec<OstIndex> {
         self.0.more_places(layout, there, count)
+    }
+
+    fn boot(&self) -> u64 {
+        self.0.boot()
+    }
+
+    async fn extents_of(
+        &self,
+        file: FileId,
+        offset: u64,
+        limit: usize,
+    ) -> Result<Option<(Inode, ExtentPage)>, Failure> {
+        self.0.extents_of(file, offset, limit).await
+    }
+
+    async fn still_written(
+        &self,
+        files: &BTreeMap<FileId, (SessionId, BTreeSet<FileId>)>,
+    ) -> Result<BTreeSet<FileId>, Failure> {
+        self.0.still_written(files).await
     }
 
     fn copy_capability(&self, to: OstIndex, file: FileId, from: &[OstPlace]) -> Option<Vec<u8>> {

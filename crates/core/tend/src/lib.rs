@@ -7,13 +7,15 @@
 //!
 //! * `collector`: ends dead sessions; deletes chunks nobody refers to, files nobody can name.
 //! * `mirrors`: bad and missing copies of chunks, and having them made again.
+//! * `exposing`: pools whose files lie whole in a directory, too.
+//! * `tape`: files that are archived, restored and removed from tape, as wished.
 //! * `fsck`: compares records with each other and with the objects, and repairs, when asked.
 //! * `counts`: how many files there are, and who uses how much.
 //! * `dumps`: dumps beside the change log.
 //! * `pace`: a bounded rate.
 //!
-//! Knows no socket and no blob: questions after objects and copies leave through [`Objects`] and
-//! [`ObjectMender`].
+//! Knows no socket and no blob: questions after objects, copies and tape leave through [`Objects`],
+//! [`ObjectMender`], [`ExposedObjects`] and [`TapeDriver`].
 //!
 //! Invariants: everything is done in bounded transactions, and what fails is left for the next
 //! round; nothing is deleted that any record or any living session may still name.
@@ -23,12 +25,15 @@ mod collector;
 mod counts;
 mod dumps;
 mod error;
+mod exposing;
 mod fsck;
 mod mirrors;
 mod pace;
 mod settings;
+mod tape;
 mod tended;
 
+pub use exposing::{ExposedObjects, Exposures};
 pub use mirrors::Mirrors;
 pub use settings::Settings;
 pub use tended::Tended;
@@ -51,6 +56,7 @@ use tieline_wire::data::{
 };
 use tieline_wire::ledger::{CheckMdt, CheckMdtReply};
 use tieline_wire::mirrors::{FetchChunk, FetchChunkReply, VerifyObject, VerifyObjectReply};
+use tieline_wire::tape::{DriveTape, DriveTapeReply};
 use tieline_world::World;
 use tokio::task::JoinSet;
 
@@ -67,8 +73,12 @@ pub struct Parts {
     pub log: Option<Arc<Log>>,
     pub objects: Arc<dyn Objects>,
     pub mender: Arc<dyn ObjectMender>,
+    pub tape: Arc<dyn TapeDriver>,
     /// What the MDT hears of copies goes there.
     pub mirrors: Arc<Mirrors>,
+    pub exposed: Arc<dyn ExposedObjects>,
+    /// And what it notes of exposed pools.
+    pub exposures: Arc<Exposures>,
 }
 
 impl Parts {
@@ -105,6 +115,16 @@ pub trait ObjectMender: Send + Sync {
         message: FetchChunk,
         patience: Duration,
     ) -> Result<FetchChunkReply, Failure>;
+}
+
+/// Has OSSs run the scripts of their sites' HSMs.
+#[async_trait::async_trait]
+pub trait TapeDriver: Send + Sync {
+    async fn drive(
+        &self,
+        message: DriveTape,
+        patience: Duration,
+    ) -> Result<DriveTapeReply, Failure>;
 }
 
 /// The background work of one MDT.
@@ -165,6 +185,8 @@ fn chores(parts: &Arc<Parts>) -> Vec<Box<dyn Chore>> {
         Box::new(collector::FreedChunks::new(parts, &pace)),
         Box::new(collector::Strays::new(parts, &pace)),
         Box::new(mirrors::Copies::new(parts)),
+        Box::new(exposing::Exposing::new(parts)),
+        Box::new(tape::Tape::new(parts)),
         Box::new(counts::Usage::new(parts)),
         Box::new(counts::Files::new(parts)),
     ];

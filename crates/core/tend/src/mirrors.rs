@@ -43,6 +43,9 @@ const REST_AWAY: Duration = Duration::from_secs(5);
 pub struct Mirrors {
     state: Mutex<State>,
     woken: Notify,
+    /// Held while objects of freed chunks are deleted, and while chunks that have none get a place
+    /// again: what was looked at is so still when it is done.
+    pub(crate) freeing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]

@@ -3,13 +3,15 @@
 //! Whoever plugs rooms together implements it over the MDT itself. Failures name the MDT already,
 //! and it knows of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use tieline_format::mdt::PayerChange;
+use tieline_format::map::Pool;
+use tieline_format::mdt::{Inode, PayerChange};
 use tieline_kv::Snapshot;
 use tieline_types::background::Change;
 use tieline_types::{FileId, Grant, Layout, OstIndex, OstPlace, SessionId};
 use tieline_wire::Failure;
+use tieline_wire::meta::ExtentPage;
 
 #[async_trait::async_trait]
 pub trait Tended: Send + Sync {
@@ -78,6 +80,14 @@ pub trait Tended: Send + Sync {
     /// Notes such a difference.
     async fn correct_usage(&self, missing: Vec<PayerChange>) -> Result<(), Failure>;
 
+    // Tape.
+
+    /// Is it open to be written? Who may have it so is asked.
+    async fn is_written(&self, file: FileId) -> Result<bool, Failure>;
+
+    /// The pool whose HSM archives a file.
+    fn tape_pool(&self, inode: &Inode) -> Option<Pool>;
+
     // Places of copies.
 
     /// Did the OST's server answer lately?
@@ -85,6 +95,26 @@ pub trait Tended: Send + Sync {
 
     /// OSTs for further copies of a chunk that lies on `there`: up to `count`.
     fn more_places(&self, layout: &Layout, there: &[OstIndex], count: usize) -> Vec<OstIndex>;
+
+    // Exposed pools.
+
+    /// How often it was started.
+    fn boot(&self) -> u64;
+
+    /// A file as it is now, and its extents from an offset on.
+    async fn extents_of(
+        &self,
+        file: FileId,
+        offset: u64,
+        limit: usize,
+    ) -> Result<Option<(Inode, ExtentPage)>, Failure>;
+
+    /// Which of these files may some client have open to be written? Of each is said who changed it
+    /// last, and in which directories it has names.
+    async fn still_written(
+        &self,
+        files: &BTreeMap<FileId, (SessionId, BTreeSet<FileId>)>,
+    ) -> Result<BTreeSet<FileId>, Failure>;
 
     /// For an OSS that is to fetch a file's chunk from others.
     fn copy_capability(&self, to: OstIndex, file: FileId, from: &[OstPlace]) -> Option<Vec<u8>>;

@@ -35,10 +35,9 @@ pub fn is_readable(of: &Attributes, caller: &Caller) -> bool {
     Rights::of(of).allow(caller, READ)
 }
 
-/// Must its bytes be brought from tape before they can be read? No attribute says so yet: all files
-/// are at hand.
-fn is_offline(_of: &Attributes) -> bool {
-    false
+/// Must its bytes be brought from tape before they can be read?
+fn is_offline(of: &Attributes) -> bool {
+    of.is_nearline()
 }
 
 /// `owners`: of owner and group, for people.
@@ -58,7 +57,7 @@ pub fn line(of: &Attributes, caller: &Caller, (owner, group): (&str, &str)) -> S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tieline_types::{FileId, Gid, Mode, Time, Uid};
+    use tieline_types::{FileId, Gid, Mode, OnTape, Time, Uid};
 
     #[test]
     fn flags_are_for_who_asks() {
@@ -70,6 +69,10 @@ mod tests {
         assert_eq!(flags(&of, &caller(1, 6)), READABLE);
         assert_eq!(flags(&of, &caller(1, 1)), 0);
         let secondary = Caller { groups: vec![Gid(6)], ..caller(1, 1) };
+        assert_eq!(flags(&of, &secondary), READABLE);
+        of.tape = Some(OnTape::Released);
+        assert_eq!(flags(&of, &secondary), READABLE | OFFLINE);
+        of.tape = Some(OnTape::Archived);
         assert_eq!(flags(&of, &secondary), READABLE);
         of.kind = FileKind::Directory;
         of.mode = Mode::new(0o755);

@@ -122,6 +122,7 @@ fn recall(unit: FileId, at: u64) -> Recall {
         is_shared: None,
         writes: None,
         moves: None,
+        asks_open: None,
     }
 }
 

@@ -204,7 +204,7 @@ impl Tree {
             let (length, digest, adler32, checks) = (known.length, None, None, None);
             self.put(
                 key::chunk(chunk),
-                &Chunk { length, references, places, digest, adler32, checks },
+                &Chunk { length, references, places, digest, adler32, checks, tape: None },
             );
         }
         self.rebuilt.superseded += chunks.len() as u64 - scattered - references.len() as u64;

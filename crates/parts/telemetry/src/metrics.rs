@@ -70,11 +70,25 @@ metrics! {
         "Copies of chunks that this MDS has had made (again), by OST.";
     copies_lacking: IntGauge = "tieline_copies_lacking" []
         "Chunks of this MDT that lack a copy, as of the last look at all of them.";
+    tape_files: IntCounterVec = "tieline_tape_files_total" ["deed"]
+        "Files of this MDT that were put on tape, gotten from there, or removed there.";
+    client_tape_waits: IntCounter = "tieline_client_tape_waits_total" []
+        "Reads and opens of this client that waited for a file to come back from tape.";
     chore_failed: IntGaugeVec = "tieline_chore_failed" ["mdt", "chore"]
         "1 if the last round of a piece of an MDT's background work failed or left something \
 undone, else 0; `tieline chores` tells more.";
     fetched_bytes: IntCounter = "tieline_oss_fetched_bytes_total" []
         "Bytes of chunks that this OSS fetched from others to make copies.";
+    exposed_files: IntCounterVec = "tieline_exposed_files_total" ["pool"]
+        "Files that this OSS gave their names where a pool is exposed, by pool.";
+    exposed_bytes: IntCounterVec = "tieline_exposed_bytes_total" ["pool"]
+        "Bytes of chunks that it put together to such files.";
+    exposed_failures: IntCounterVec = "tieline_exposed_failures_total" ["pool"]
+        "Names where a pool is exposed that could not be made, moved or taken away.";
+    exposed_waiting: IntGaugeVec = "tieline_exposed_waiting" ["mdt", "pool"]
+        "Files and directories of an exposed pool that were changed and not yet followed there.";
+    exposed_taken: IntCounterVec = "tieline_exposed_taken_total" ["pool"]
+        "Files that this MDS had taken away where a pool is exposed, before their bytes changed.";
     capability_refusals: IntCounterVec = "tieline_capability_refusals_total" ["reason"]
         "Requests that this OSS refused for want of a capability that is good for them, by reason: \
 missing, malformed, unknown_key, forged, expired, foreign, revoked, other_file, not_granted.";

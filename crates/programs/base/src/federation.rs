@@ -42,12 +42,13 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use tieline_format::map::{
-    Catalog, FederationMap, Junction, Machine, Mdt, Ost, Pool, PublicKey, Repository, Security,
-    Service,
+    Catalog, Exposure, FederationMap, Junction, Machine, Mdt, Ost, Pool, PublicKey, Repository,
+    Security, Service,
 };
 use tieline_types::flavor::FlavorError;
+use tieline_types::tape::HsmError;
 use tieline_types::{
-    Allowed, Door, FileId, FlavorRule, FlavorRules, FsName, Issuer, MdtIndex, Name, OstIndex,
+    Allowed, Door, FileId, FlavorRule, FlavorRules, FsName, Hsm, Issuer, MdtIndex, Name, OstIndex,
     PoolName, RepositoryName, Scope, SiteName, Version, Vouched,
 };
 
@@ -148,6 +149,44 @@ pub struct OstText {
 pub struct PoolText {
     pub name: PoolName,
     pub osts: Vec<u16>,
+    /// Where its files lie, too, as `tieline pool set --expose` said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exposed: Option<ExposedText>,
+    /// How its files get to tape and back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hsm: Option<Hsm>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExposedText {
+    pub directory: String,
+    pub ost: u16,
+    /// The version of the map that began it.
+    pub since: u64,
+    /// It ended, and what lies there is taken away.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub over: bool,
+}
+
+impl ExposedText {
+    fn of(exposure: &Exposure) -> Self {
+        Self {
+            directory: exposure.directory.clone(),
+            ost: exposure.ost.0,
+            since: exposure.since.0,
+            over: exposure.is_over == Some(true),
+        }
+    }
+
+    fn record(&self) -> Exposure {
+        Exposure {
+            directory: self.directory.clone(),
+            ost: OstIndex(self.ost),
+            since: Version(self.since),
+            is_over: self.over.then_some(true),
+        }
+    }
 }
 
 /// A tree that is published as files.
@@ -211,6 +250,8 @@ pub enum MapTextError {
     Rule { error: String },
     #[error("pool {pool} names OST {ost}, which is not there")]
     PoolOst { pool: PoolName, ost: u16 },
+    #[error("pool {pool}: {error}")]
+    PoolHsm { pool: PoolName, error: HsmError },
 }
 
 impl MapText {
@@ -235,6 +276,8 @@ impl MapText {
         let pool = map.pools.iter().map(|pool| PoolText {
             name: pool.name.clone(),
             osts: pool.osts.iter().map(|ost| ost.0).collect(),
+            exposed: pool.exposure.as_ref().map(ExposedText::of),
+            hsm: pool.hsm.clone(),
         });
         let repository = map.repositories().map(|known| {
             let (list, keys) = match &known.catalog {
@@ -468,7 +511,12 @@ fn pools(texts: &[PoolText], osts: &BTreeSet<u16>) -> Result<Vec<Pool>, MapTextE
             return Err(MapTextError::PoolOst { pool: text.name.clone(), ost });
         }
         let osts = text.osts.iter().map(|&ost| OstIndex(ost)).collect();
-        pools.push(Pool { name: text.name.clone(), osts });
+        let exposure = text.exposed.as_ref().map(ExposedText::record);
+        let hsm = text.hsm.clone();
+        if let Some(error) = hsm.as_ref().and_then(|hsm| hsm.validate().err()) {
+            return Err(MapTextError::PoolHsm { pool: text.name.clone(), error });
+        }
+        pools.push(Pool { name: text.name.clone(), osts, exposure, hsm });
     }
     Ok(pools)
 }

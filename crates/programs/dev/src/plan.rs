@@ -8,7 +8,7 @@ use crate::kdc;
 use std::path::{Path, PathBuf};
 use tieline_base::federation::{MapText, MdtText, OstText, PoolText, SecurityText};
 use tieline_base::proving::KerberosSettings;
-use tieline_serve::settings::{MdtSettings, OstSettings, Settings};
+use tieline_serve::settings::{HsmSettings, MdtSettings, OstSettings, Settings};
 use tieline_types::{FsName, MachineTrust, MdtIndex, PoolName, SiteName, Span};
 
 /// The file system's name.
@@ -131,7 +131,7 @@ impl Plan {
             }));
             // Checked by `check_sites`.
             if let Ok(name) = site.site.as_str().parse() {
-                map.pool.push(PoolText { name, osts });
+                map.pool.push(PoolText { name, osts, exposed: None, hsm: None });
             }
         }
         map
@@ -220,6 +220,8 @@ impl Plan {
 
     fn oss(&self, place: usize, site: &SitePlan) -> ServerPlan {
         let mut settings = self.settings(&site.site, "oss", &site.oss);
+        let scripts = self.site_dir(&site.site).join("hsm");
+        settings.hsm = Some(HsmSettings { scripts, spool: None });
         settings.ost = osts_of(place)
             .map(|index| {
                 let path = self.site_dir(&site.site).join(format!("ost{index:04x}"));
@@ -255,6 +257,7 @@ impl Plan {
             map_key: self.key.clone(),
             map_secret: None,
             root: self.sites.first().map(|root| root.mds.address.clone()).into_iter().collect(),
+            hsm: None,
             mdt: None,
             ost: Vec::new(),
             http: None,

@@ -29,6 +29,11 @@ pub fn user_of_machine(name: &str) -> Option<(u32, u32)> {
     ids_of(&CString::new(name).ok()?).filter(|(uid, _)| *uid != 0)
 }
 
+/// The gid of a group of this machine that is not root's.
+pub fn group_of_machine(name: &str) -> Option<u32> {
+    gid_of(&CString::new(name).ok()?).filter(|&gid| gid != 0)
+}
+
 /// The groups of a user of this machine, the first among them.
 pub fn groups_of_user(name: &str, gid: u32) -> Vec<u32> {
     CString::new(name).map_or_else(|_| vec![gid], |name| groups_of(&name, gid))
@@ -79,6 +84,18 @@ fn ids_of(name: &CStr) -> Option<(u32, u32)> {
     (status == 0 && !found.is_null()).then_some((entry.pw_uid, entry.pw_gid))
 }
 
+fn gid_of(name: &CStr) -> Option<u32> {
+    // SAFETY: a `group` of zeroes is one of null pointers and of id 0.
+    let mut entry: libc::group = unsafe { std::mem::zeroed() };
+    let mut room = vec![0; ENTRY];
+    let mut found = std::ptr::null_mut();
+    // SAFETY: all pointers are to values that live through the call; the room has that length.
+    let status = unsafe {
+        libc::getgrnam_r(name.as_ptr(), &mut entry, room.as_mut_ptr(), room.len(), &mut found)
+    };
+    (status == 0 && !found.is_null()).then_some(entry.gr_gid)
+}
+
 fn groups_of(name: &CStr, gid: u32) -> Vec<u32> {
     let mut groups = vec![0; Caller::GROUPS_MAX];
     let mut count = groups.len() as libc::c_int;
@@ -120,5 +137,7 @@ mod tests {
     fn root_is_no_user_that_is_looked_up() {
         assert!(user_of_machine("daemon").is_some_and(|(uid, _)| uid > 0));
         assert_eq!(user_of_machine(ROOT), None);
+        assert!(group_of_machine("daemon").is_some_and(|gid| gid > 0));
+        assert_eq!(group_of_machine("no-such-group"), None);
     }
 }

@@ -61,7 +61,7 @@ pub use proofs::Errand;
 
 /// What servers ask each other; whose chunks are whose, the node looks at. Everybody may ask for
 /// the map.
-const OF_SERVERS: [Op; 11] = [
+const OF_SERVERS: [Op; 15] = [
     Op::ListIdentities,
     Op::CapabilityNews,
     Op::QuotaShares,
@@ -72,7 +72,11 @@ const OF_SERVERS: [Op; 11] = [
     Op::StatObject,
     Op::ListObjects,
     Op::FetchChunk,
+    Op::DriveTape,
     Op::VerifyObject,
+    Op::StageFile,
+    Op::ArrangeExposed,
+    Op::ListExposed,
 ];
 /// How often a copy of the table is looked after.
 const FOLLOW_EVERY: Duration = Duration::from_secs(5);

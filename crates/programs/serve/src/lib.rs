@@ -15,6 +15,7 @@
 //!   it.
 //! * [`tended`]: the MDT and its background work ([`tieline_tend::Tender`]), plugged together.
 //! * [`published`]: repositories over HTTP, for who has no session.
+//! * [`exposed`]: exposed pools here: who files are given to, and what MDSs ask.
 //! * [`room`]: looks after the disks of the MDT's store.
 //! * [`maps`]: the federation map: kept on disk, changed where its key is, followed elsewhere.
 //!
@@ -27,6 +28,7 @@ mod capabilities;
 mod connections;
 mod descriptors;
 mod edits;
+mod exposed;
 mod identities;
 pub mod maps;
 mod node;
@@ -47,19 +49,20 @@ use crate::maps::MapKeeper;
 use crate::node::Node;
 use crate::peers::Peers;
 use crate::room::Disks;
-use crate::tended::TendedMdt;
+use crate::tended::{TapeDrivers, TendedMdt};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::{Guard, Rule};
-use tieline_data::{ChunkService, TargetParts};
+use tieline_data::{ChunkService, TapeService, TargetParts};
+use tieline_hsm::Scripts;
 use tieline_kv::Store;
 use tieline_ledger::log::Log;
 use tieline_meta::Mdt;
 use tieline_net::{Dialer, Server};
 use tieline_telemetry::health::Health;
-use tieline_tend::{Mirrors, Tender};
+use tieline_tend::{Exposures, Mirrors, Tender};
 use tieline_types::{FsName, MdtIndex, OstIndex, Uid};
 use tieline_wire::Notice;
 use tieline_world::{Listener, World};
@@ -87,6 +90,8 @@ pub struct Parts {
     pub map: Arc<MapKeeper>,
     pub mdt: Option<MdtParts>,
     pub osts: BTreeMap<OstIndex, TargetParts>,
+    /// Those that its site lets it run for tape.
+    pub scripts: Option<Scripts>,
     pub health: Health,
     /// Who may change the federation map, beside root.
     pub operator: Uid,
@@ -110,6 +115,7 @@ pub struct Running {
     server: Server,
     mdt: Option<Arc<Mdt>>,
     peers: Arc<Peers>,
+    tape: Option<Arc<TapeService>>,
     tasks: Vec<JoinHandle<()>>,
     /// Serves as long as this does.
     published: Option<tieline_http::server::Server>,
@@ -123,7 +129,15 @@ pub async fn start(
     parts.guard.follow(parts.map.cell());
     let connections = Arc::new(Connections::default());
     let own = parts.osts.keys().copied().collect();
-    let chunks = (!parts.osts.is_empty()).then(|| ChunkService::new(parts.osts));
+    let chunks = (!parts.osts.is_empty()).then(|| {
+        // Another number each time.
+        ChunkService::new(parts.osts, parts.world.random())
+    });
+    let tape = chunks.clone().zip(parts.scripts).and_then(|(chunks, scripts)| {
+        let spool = scripts.spool().display().to_string();
+        let made = TapeService::new(chunks, scripts);
+        made.inspect_err(|error| tracing::error!(spool, %error, "nothing goes to tape here")).ok()
+    });
     let peers = Arc::new(Peers::new(peers::Parts {
         name: parts.name.clone(),
         fs: parts.fs.clone(),
@@ -147,7 +161,7 @@ pub async fn start(
                 Some(disks) => room::look(disks, &store).await,
                 None => None,
             };
-            let mirrors = Arc::<Mirrors>::default();
+            let (mirrors, exposures) = (Arc::<Mirrors>::default(), Arc::<Exposures>::default());
             let (index, tending) = (settings.mdt, tended::settings(&settings));
             let mdt_parts = tieline_meta::Parts {
                 store: store.clone(),
@@ -155,6 +169,7 @@ pub async fn start(
                 map: parts.map.cell().clone(),
                 recaller: connections.clone(),
                 copies: Arc::new(tended::Copies(mirrors.clone())),
+                exposer: Arc::new(tended::Exposed(exposures.clone())),
                 limits: peers.clone(),
                 log: log.clone(),
             };
@@ -174,7 +189,10 @@ pub async fn start(
                 log,
                 objects: peers.clone(),
                 mender: peers.clone(),
+                tape: Arc::new(TapeDrivers { own: tape.clone(), peers: peers.clone() }),
                 mirrors,
+                exposed: peers.clone(),
+                exposures,
             });
             (Some(mdt), Some(Arc::new(tender)))
         }
@@ -195,6 +213,7 @@ pub async fn start(
         audit: parts.audit.clone(),
         state: identities::State::default(),
     });
+    peers.set_owners(Arc::new(exposed::SiteOwners::new(identities.clone())));
     let audit = parts.audit.clone();
     let node = Arc::new(Node {
         identities: identities.clone(),
@@ -209,6 +228,7 @@ pub async fn start(
         mdt: mdt.clone(),
         tender: tender.clone(),
         chunks,
+        tape: tape.clone(),
         peers: peers.clone(),
         capabilities: capabilities.clone(),
         guard: parts.guard.clone(),
@@ -216,7 +236,11 @@ pub async fn start(
         edits: Edits::default(),
     });
     let mut tasks = vec![
-        tokio::spawn(watch_osts(peers.clone(), mdt.clone(), parts.health.clone())),
+        tokio::spawn(watch_osts(
+            peers.clone(),
+            (mdt.clone(), node.chunks.clone()),
+            parts.health.clone(),
+        )),
         tokio::spawn(watch_audit(audit, parts.health.clone())),
         tokio::spawn(identities.follow()),
         tokio::spawn(spread_map(parts.map.clone(), connections, peers.clone())),
@@ -239,7 +263,7 @@ pub async fn start(
     }
     let server = Server::start(listener, node, parts.guard, descriptors::settings());
     parts.health.set_ready(true);
-    Ok(Running { server, mdt, peers, tasks, published: None })
+    Ok(Running { server, mdt, peers, tape, tasks, published: None })
 }
 
 impl Running {
@@ -275,11 +299,17 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
+        // Its scripts end with it.
+        self.tape.iter().for_each(|tape| tape.stop());
     }
 }
 
 /// Asks all OSSs how their OSTs are, and tells the MDT and `/health`.
-async fn watch_osts(peers: Arc<Peers>, mdt: Option<Arc<Mdt>>, health: Health) {
+async fn watch_osts(
+    peers: Arc<Peers>,
+    (mdt, chunks): (Option<Arc<Mdt>>, Option<Arc<ChunkService>>),
+    health: Health,
+) {
     loop {
         let mut states = peers.ask_own(mdt.as_ref().map(|mdt| mdt.index())).await;
         for own in &states {
@@ -287,6 +317,9 @@ async fn watch_osts(peers: Arc<Peers>, mdt: Option<Arc<Mdt>>, health: Health) {
                 Some(trouble) => health.degrade(&own.ost.label(), trouble),
                 None => health.recover(&own.ost.label()),
             }
+        }
+        if let Some(chunks) = &chunks {
+            exposed::tell_health(chunks, &health);
         }
         if let Some(mdt) = &mdt {
             states.extend(peers.ask_others().await);

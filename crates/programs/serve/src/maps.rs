@@ -89,7 +89,7 @@ impl MapKeeper {
         };
         let _one_by_one = self.changing.lock().await;
         let current = self.cell.current();
-        let map = tieline_meta::federation::apply(&current.map, edit, now_ms)
+        let map = tieline_federation::apply(&current.map, edit, now_ms)
             .map_err(|error| Failure::new(error.kind(), error.to_string()))?;
         if let Some(mdt) = mdt {
             mdt.check_junctions(&current.map, &map).await?;

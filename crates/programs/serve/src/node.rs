@@ -16,15 +16,17 @@ use crate::batches;
 use crate::capabilities::Capabilities;
 use crate::connections::Connections;
 use crate::edits::Edits;
+use crate::exposed;
 use crate::identities::{Errand, Identities, Who, pool_admin, site_admin};
 use crate::maps::MapKeeper;
 use crate::peers::Peers;
+use crate::tended;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::Guard;
 use tieline_auth::capability::{holder_of, server_holder};
-use tieline_data::{ChunkService, Rights};
+use tieline_data::{ChunkService, Rights, TapeService};
 use tieline_meta::{Asker, Mdt};
 use tieline_net::{CallContext, Notifier, Peer, Reply, Response, Service};
 use tieline_tend::Tender;
@@ -41,6 +43,7 @@ use tieline_wire::identity::{EditIdentities, IdentityEdit, ListIdentities, Prove
 use tieline_wire::ledger::{CheckMdt, DumpMdt, Undelete};
 use tieline_wire::mirrors::{FetchChunk, VerifyObject};
 use tieline_wire::quotas::{QuotaNews, QuotaShares};
+use tieline_wire::tape::{DriveTape, TapeContent};
 use tieline_wire::{Answerer, Failure, Hello, PeerRole, Refusal, Request, Welcome};
 use tieline_world::{Bulk, World};
 
@@ -68,6 +71,7 @@ pub struct Node {
     /// Of the MDT's background.
     pub tender: Option<Arc<Tender>>,
     pub chunks: Option<Arc<ChunkService>>,
+    pub tape: Option<Arc<TapeService>>,
     pub peers: Arc<Peers>,
     pub identities: Arc<Identities>,
     pub audit: Arc<Audit>,
@@ -261,8 +265,20 @@ impl Node {
     async fn edit_map(&self, who: &Who, message: EditMap) -> Response {
         let current = self.map.cell().current();
         let suffices = match &message.edit {
-            MapEdit::PoolAdd { pool, .. } | MapEdit::PoolRemove { pool, .. } => {
-                vec![pool_admin(pool)]
+            MapEdit::PoolAdd { pool, .. }
+            | MapEdit::PoolRemove { pool, .. }
+            | MapEdit::PoolHsm { pool, .. } => vec![pool_admin(pool)],
+            // It is written to a machine of that site.
+            MapEdit::PoolExpose { pool, ost, .. } => {
+                let known = current.map.pool(pool);
+                let ost = ost.or(known.and_then(|pool| pool.osts.first().copied()));
+                let known = ost.and_then(|ost| current.map.ost(ost));
+                known.map(|ost| site_admin(&ost.site)).into_iter().collect()
+            }
+            MapEdit::PoolHide(pool) => {
+                let known = current.map.pool(pool).and_then(|pool| pool.exposure.as_ref());
+                let known = known.and_then(|exposure| current.map.ost(exposure.ost));
+                known.map(|ost| site_admin(&ost.site)).into_iter().collect()
             }
             MapEdit::OstActivate(ost) | MapEdit::OstDeactivate(ost) => {
                 let known = current.map.ost(*ost);
@@ -462,7 +478,11 @@ impl Node {
         let own = self.guard.mdts_of(server);
         match request {
             Request::OstStatus(_) | Request::ListObjects(_) | Request::StatObject(_) => true,
+            Request::StageFile(stage) => own.contains(&stage.file.mdt()),
+            Request::ArrangeExposed(arrange) => own.contains(&arrange.mdt),
+            Request::ListExposed(_) => !own.is_empty(),
             Request::DeleteChunks(delete) => delete.chunks.iter().all(|c| own.contains(&c.mdt)),
+            Request::DriveTape(drive) => is_of(&own, drive),
             Request::FetchChunk(fetch) => {
                 // Nor from where it would be read on behalf of another MDS.
                 let is_own = |object: &ObjectName| match object {
@@ -492,15 +512,32 @@ impl Node {
         // Where nothing is proven, its word is all there is.
         let server = context.principal.as_deref().filter(|_| is_server);
         let is_its = server.map_or(is_server, |server| self.is_its_affair(server, &request));
-        if matches!(request, Request::DeleteChunks(_) | Request::FetchChunk(_)) && !is_its {
-            let detail = "only the MDS of a chunk deletes it, or has it copied".to_owned();
+        let is_care = matches!(
+            request,
+            Request::DeleteChunks(_) | Request::FetchChunk(_) | Request::DriveTape(_)
+        );
+        if is_care && !is_its {
+            let detail =
+                "only the MDS of a chunk deletes it, or has it copied or archived".to_owned();
             let failure = Failure::new(ErrorKind::NotPermitted, detail);
             return Err(self.recorded(&context, failure));
+        }
+        if exposed::is_exposing(&request) {
+            if !is_its {
+                return Err(self.recorded(&context, exposed::refused()));
+            }
+            let answer = self.call_exposed(chunks, request).await;
+            return answer.unwrap_or_else(|| Err(exposed::refused()));
         }
         if let Request::FetchChunk(message) = request {
             let fetched = chunks.fetch(message, &*self.peers).await;
             let reply = fetched.map_err(|failure| self.recorded(&context, failure))?;
             return Ok(Reply::new::<FetchChunk>(&reply));
+        }
+        if let Request::DriveTape(message) = request {
+            let driven = tended::drive(self.tape.as_ref(), &self.peers, message).await;
+            let reply = driven.map_err(|failure| self.recorded(&context, failure))?;
+            return Ok(Reply::new::<DriveTape>(&reply));
         }
         if matches!(request, Request::OstStatus(_)) {
             let own = server.map_or_else(Vec::new, |server| self.guard.mdts_of(server));
@@ -539,6 +576,18 @@ impl Node {
             _ => failure,
         }
     }
+}
+
+/// Is a file on its way to tape or back one of these MDTs', and are its chunks?
+fn is_of(own: &[MdtIndex], drive: &DriveTape) -> bool {
+    let parts = drive.work.iter().flat_map(|work| &work.parts);
+    let is_own = |content: &TapeContent| match content {
+        TapeContent::Inline(_) => true,
+        TapeContent::Chunk(chunk) | TapeContent::To(chunk, _) => {
+            chunk.chunk.granted().is_some_and(|id| own.contains(&id.mdt))
+        }
+    };
+    own.contains(&drive.file.mdt()) && parts.map(|part| &part.content).all(is_own)
 }
 
 /// A call to the namespace by which administrators do more than others.

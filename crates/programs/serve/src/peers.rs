@@ -6,22 +6,26 @@
 
 use bytes::Bytes;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tieline_auth::{MapCell, Rule};
-use tieline_data::{ChunkService, ObjectSource, Rights};
+use tieline_data::{ChunkService, ExposedAt, ObjectSource, Owners, Rights};
 use tieline_meta::LimitsKeeper;
 use tieline_net::{CallError, Channel, Dialer, NoticeSink};
 use tieline_servers::{Channels, Greeting};
-use tieline_tend::{ObjectMender, Objects};
-use tieline_types::{Caller, ClientId, ErrorKind, FsName, GrantedId, MdtIndex, OstIndex};
+use tieline_tend::{ExposedObjects, ObjectMender, Objects};
+use tieline_types::{Caller, ClientId, ErrorKind, FsName, GrantedId, MdtIndex, OstIndex, PoolName};
 use tieline_wire::capability::{CapabilityNews, CapabilityNewsReply};
 use tieline_wire::data::{
     DeleteChunks, ListObjects, ListObjectsReply, OstState, OstStatus, ReadObject, ReadObjectReply,
     StatObject, StatObjectReply,
 };
+use tieline_wire::exposed::{
+    ArrangeExposed, ArrangeExposedReply, ListExposed, ListExposedReply, StageFile, StageFileReply,
+};
 use tieline_wire::mirrors::{FetchChunk, FetchChunkReply, VerifyObject, VerifyObjectReply};
 use tieline_wire::quotas::{QuotaNews, QuotaNewsReply, QuotaShares, QuotaSharesReply};
+use tieline_wire::tape::{DriveTape, DriveTapeReply};
 use tieline_wire::{Call, Failure, PeerRole};
 use tieline_world::{Bulk, World};
 use tokio::task::JoinSet;
@@ -32,6 +36,8 @@ const ASK_PATIENCE: Duration = Duration::from_secs(4);
 const REMOVE_PATIENCE: Duration = Duration::from_secs(30);
 /// One piece of a chunk from another OST, on a slow line.
 const SOURCE_PATIENCE: Duration = Duration::from_secs(30);
+/// Names in an exposed directory; a change may wait for it.
+const ARRANGE_PATIENCE: Duration = Duration::from_secs(7);
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 /// The MDT of the root, which keeps what holds for all.
 const ROOT_MDT: MdtIndex = MdtIndex(0);
@@ -56,16 +62,41 @@ pub struct Peers {
     own: BTreeSet<OstIndex>,
     chunks: Option<Arc<ChunkService>>,
     channels: Channels,
+    owners: OnceLock<Arc<dyn Owners>>,
 }
 
 impl Peers {
+    /// Who files are given to where pools are exposed here.
+    pub fn set_owners(&self, owners: Arc<dyn Owners>) {
+        // Said once, at the start.
+        let _ = self.owners.set(owners);
+    }
+
+    pub(crate) fn owners(&self) -> Result<&Arc<dyn Owners>, Failure> {
+        let early = || Failure::new(ErrorKind::Overloaded, "the server just starts".to_owned());
+        self.owners.get().ok_or_else(early)
+    }
+
+    /// Where a pool is exposed, by this server's map.
+    pub(crate) fn exposed_at(&self, pool: &PoolName) -> Result<ExposedAt, Failure> {
+        let map = self.map.current();
+        let exposure = map.map.pool(pool).and_then(|pool| pool.exposure.as_ref());
+        let exposure = exposure.ok_or_else(|| {
+            let version = map.map.version;
+            let detail = format!("pool {pool} is not exposed by the map here (version {version})");
+            Failure::new(ErrorKind::WrongServer, detail)
+        })?;
+        let directory = exposure.directory.clone().into();
+        Ok(ExposedAt { directory, owner: format!("{}.{pool}", map.map.fs) })
+    }
+
     pub fn new(parts: Parts) -> Self {
         let Parts { name, fs, rule, world, dialer, map, role, own, chunks } = parts;
         let (client, description) = (Greeting::client(&world), name);
         let (is_visitor, wait) = (false, None);
         let greeting = Greeting { role, client, fs, rule, description, is_visitor, wait };
         let channels = Channels::new(dialer, map.clone(), greeting);
-        Self { map, own, chunks, channels }
+        Self { map, own, chunks, channels, owners: OnceLock::new() }
     }
 
     /// A channel of its own, whose notices `sink` hears.
@@ -142,6 +173,19 @@ impl Peers {
     /// Says goodbye to everybody.
     pub async fn close(&self) {
         self.channels.close(CLOSE_PATIENCE).await;
+    }
+
+    pub fn is_own(&self, ost: OstIndex) -> bool {
+        self.own.contains(&ost)
+    }
+
+    /// Has the OSS of an OST drive tape.
+    pub async fn drive_tape(
+        &self,
+        message: DriveTape,
+        patience: Duration,
+    ) -> Result<DriveTapeReply, Failure> {
+        Ok(self.ask_ost(message.ost, message, patience).await?.0)
     }
 
     /// The service of an OST of this process.
@@ -264,6 +308,40 @@ impl Objects for Peers {
 
     async fn read(&self, message: ReadObject) -> Result<(ReadObjectReply, Bytes), Failure> {
         self.ask_ost(message.ost, message, REMOVE_PATIENCE).await
+    }
+}
+
+#[async_trait::async_trait]
+impl ExposedObjects for Peers {
+    async fn stage(
+        &self,
+        message: StageFile,
+        patience: Duration,
+    ) -> Result<StageFileReply, Failure> {
+        match self.own(message.ost) {
+            Some(own) => own.stage(message.clone(), self.exposed_at(&message.pool)?, self).await,
+            None => {
+                self.check_answers(message.ost).await?;
+                Ok(self.ask_ost(message.ost, message, patience).await?.0)
+            }
+        }
+    }
+
+    async fn arrange(&self, message: ArrangeExposed) -> Result<ArrangeExposedReply, Failure> {
+        match self.own(message.ost) {
+            Some(own) => {
+                let at = self.exposed_at(&message.pool)?;
+                own.arrange(message, at, &**self.owners()?).await
+            }
+            None => Ok(self.ask_ost(message.ost, message, ARRANGE_PATIENCE).await?.0),
+        }
+    }
+
+    async fn list_exposed(&self, message: ListExposed) -> Result<ListExposedReply, Failure> {
+        match self.own(message.ost) {
+            Some(own) => own.list_exposed(message.clone(), self.exposed_at(&message.pool)?).await,
+            None => Ok(self.ask_ost(message.ost, message, ARRANGE_PATIENCE).await?.0),
+        }
     }
 }
 

@@ -24,6 +24,7 @@ use tieline_base::contact::Contact;
 use tieline_base::dialing::dialer;
 use tieline_format::Record;
 use tieline_format::map::SignedMap;
+use tieline_hsm::Scripts;
 use tieline_kv::{
     Check, EmbeddedStore, MemoryStore, Opening, PostgresServer, PostgresSettings, PostgresStore,
     Store,
@@ -167,6 +168,7 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
         map: MapKeeper::new(cell, plan.verifier, plan.signer, Some(map_file)),
         mdt,
         osts,
+        scripts: Some(Scripts::new(plan.hsm.scripts, plan.hsm.spool)),
         health,
         operator: Uid(rustix::process::geteuid().as_raw()),
         identities: Some(plan.state.join(IDENTITIES_FILE)),

@@ -66,6 +66,9 @@ pub struct Settings {
     /// How this server proves itself; without, it can agree to flavor null only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kerberos: Option<KerberosSettings>,
+    /// The HSM scripts this server may run; without, none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hsm: Option<HsmSettings>,
     /// The MDT this server holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mdt: Option<MdtSettings>,
@@ -317,6 +320,7 @@ pub struct Plan {
     pub osts: Vec<OstPlan>,
     pub http: Option<HttpPlan>,
     pub kerberos: KerberosPlan,
+    pub hsm: HsmPlan,
     /// What is hardly meant so, as complaints are written.
     pub doubts: Vec<String>,
 }
@@ -478,6 +482,7 @@ impl Settings {
             wrongs.into_iter().for_each(|(key, wrong)| check.complain(&key, wrong));
             KerberosPlan::default()
         });
+        let hsm = HsmPlan::of(self.hsm.as_ref(), &self.state, &mut check);
         let congestion: Option<Congestion> = self.congestion.parse().ok();
         check.holds(congestion.is_some(), "congestion", || "`auto` or `system`".into());
         let plan = Plan {
@@ -497,6 +502,7 @@ impl Settings {
             osts,
             http,
             kerberos,
+            hsm,
             doubts: check.doubts,
         };
         (plan, check.wrongs)
@@ -743,10 +749,12 @@ impl Check {
 }
 
 mod gather;
+mod hsm;
 mod http;
 mod premises;
 mod s3;
 
+pub use hsm::{HsmPlan, HsmSettings};
 pub use http::{HttpPlan, HttpSettings};
 
 pub use premises::Found;

@@ -1,16 +1,23 @@
 //! An MDT and its background work, plugged together: each sees the other by a trait.
 
-use std::collections::BTreeSet;
+use crate::peers::Peers;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_format::mdt::PayerChange;
+use tieline_data::{ObjectSource, TapeService};
+use tieline_format::map::Pool;
+use tieline_format::mdt::{Inode, PayerChange};
 use tieline_kv::Snapshot;
-use tieline_meta::{CopyMender, Mdt};
-use tieline_tend::{Mirrors, Tended};
+use tieline_meta::{CopyMender, Exposer, Mdt};
+use tieline_tend::{Exposures, Mirrors, TapeDriver, Tended};
 use tieline_types::background::Change;
-use tieline_types::{FileId, Grant, GrantedId, Layout, OstIndex, OstPlace, SessionId};
+use tieline_types::{
+    ErrorKind, FileId, Grant, GrantedId, Layout, OstIndex, OstPlace, PoolName, SessionId,
+};
 use tieline_wire::Failure;
+use tieline_wire::meta::ExtentPage;
 use tieline_wire::mirrors::Trouble;
+use tieline_wire::tape::{DriveTape, DriveTapeReply};
 
 /// What its background work must know of an MDT's settings.
 pub fn settings(settings: &tieline_meta::Settings) -> tieline_tend::Settings {
@@ -35,6 +42,20 @@ impl CopyMender for Copies {
 
     fn hurry(&self, chunk: GrantedId, file: FileId) -> Option<Trouble> {
         self.0.hurry(chunk, file)
+    }
+}
+
+/// Whoever looks after exposed pools, as the MDT sees it.
+pub struct Exposed(pub Arc<Exposures>);
+
+#[async_trait::async_trait]
+impl Exposer for Exposed {
+    fn noted(&self, pool: &PoolName) {
+        self.0.noted(pool);
+    }
+
+    async fn take_away(&self, pool: &PoolName, files: Vec<FileId>) -> Result<(), Failure> {
+        self.0.take_away(pool, files).await
     }
 }
 
@@ -119,6 +140,14 @@ impl Tended for TendedMdt {
         self.0.correct_usage(missing).await
     }
 
+    async fn is_written(&self, file: FileId) -> Result<bool, Failure> {
+        self.0.is_written(file).await
+    }
+
+    fn tape_pool(&self, inode: &Inode) -> Option<Pool> {
+        self.0.tape_pool(inode)
+    }
+
     fn is_heard(&self, ost: OstIndex, within: Duration) -> bool {
         self.0.is_heard(ost, within)
     }
@@ -127,7 +156,62 @@ impl Tended for TendedMdt {
         self.0.more_places(layout, there, count)
     }
 
+    fn boot(&self) -> u64 {
+        self.0.boot()
+    }
+
+    async fn extents_of(
+        &self,
+        file: FileId,
+        offset: u64,
+        limit: usize,
+    ) -> Result<Option<(Inode, ExtentPage)>, Failure> {
+        self.0.extents_of(file, offset, limit).await
+    }
+
+    async fn still_written(
+        &self,
+        files: &BTreeMap<FileId, (SessionId, BTreeSet<FileId>)>,
+    ) -> Result<BTreeSet<FileId>, Failure> {
+        self.0.still_written(files).await
+    }
+
     fn copy_capability(&self, to: OstIndex, file: FileId, from: &[OstPlace]) -> Option<Vec<u8>> {
         self.0.copy_capability(to, file, from)
     }
+}
+
+/// OSSs, as an MDT's background work has them drive tape: its own, if it is one.
+pub struct TapeDrivers {
+    pub own: Option<Arc<TapeService>>,
+    pub peers: Arc<Peers>,
+}
+
+#[async_trait::async_trait]
+impl TapeDriver for TapeDrivers {
+    async fn drive(
+        &self,
+        message: DriveTape,
+        patience: Duration,
+    ) -> Result<DriveTapeReply, Failure> {
+        if self.peers.is_own(message.ost) {
+            return drive(self.own.as_ref(), &self.peers, message).await;
+        }
+        self.peers.drive_tape(message, patience).await
+    }
+}
+
+/// Has the OSS of this process do it.
+pub async fn drive(
+    own: Option<&Arc<TapeService>>,
+    peers: &Arc<Peers>,
+    message: DriveTape,
+) -> Result<DriveTapeReply, Failure> {
+    let Some(own) = own else {
+        let detail = "this server has no room for files on their way to tape: see its log";
+        return Err(Failure::new(ErrorKind::StorageFault, detail));
+    };
+    // What it does not have itself it fetches through us.
+    let source: Arc<dyn ObjectSource> = peers.clone();
+    own.drive(message, &source).await
 }

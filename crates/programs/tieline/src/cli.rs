@@ -87,6 +87,9 @@ enum Verb {
     /// Give files more copies, have missing ones made, check them all
     #[command(subcommand, after_help = examples::MIRROR)]
     Mirror(verbs::mirror::Mirror),
+    /// Put files on tape, release what OSTs have of them, bring them back
+    #[command(subcommand, after_help = examples::HSM)]
+    Hsm(verbs::hsm::Hsm),
     /// Look at, fill, pin, verify and empty the caches of mounts
     #[command(subcommand, after_help = examples::CACHE)]
     Cache(verbs::cache::Cache),
@@ -272,6 +275,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Verb::Fid2path(args) => verbs::fid::fid2path(args),
         Verb::Cost(args) => verbs::cost::run(args),
         Verb::Mirror(verb) => verbs::mirror::run(verb),
+        Verb::Hsm(verb) => verbs::hsm::run(verb),
         Verb::Cache(verb) => verbs::cache::run(verb),
         Verb::Df(args) => verbs::df::run(args),
         Verb::Quota(args) => verbs::quota::run(args),

@@ -9,6 +9,7 @@
 //!
 //! Invariants: nothing is changed; every wait is short; what fails says how to mend it.
 
+mod exposed;
 mod here;
 mod kerberos;
 mod machine;

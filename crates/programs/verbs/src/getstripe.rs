@@ -11,7 +11,8 @@ use tieline_base::show;
 use tieline_client::LayoutInForce;
 use tieline_format::map::FederationMap;
 use tieline_types::{
-    Attributes, ChunkRef, Content, Extent, FileKind, Layout, ObjectName, OstIndex, Place, Shown,
+    Attributes, ChunkRef, Content, Extent, FileKind, Layout, ObjectName, OstIndex, Place,
+    Residency, Shown, Standing,
 };
 
 #[derive(clap::Args, Debug)]
@@ -176,6 +177,9 @@ async fn describe(
         if let Some(object) = value.as_object_mut() {
             object.insert("layout".into(), layout_json(&layout));
             object.insert("stripe".into(), layout.stripe.iter().map(|ost| ost.0).collect());
+            if let Some(on_tape) = attributes.tape {
+                object.insert("hsm".into(), on_tape.to_string().into());
+            }
             if attributes.kind == FileKind::Regular {
                 let extents = extents.iter().map(|extent| extent_json(&map, extent)).collect();
                 object.insert("extents".into(), extents);
@@ -372,6 +376,10 @@ fn file_lines(out: &mut dyn Write, layout: &LayoutInForce, extents: &[Extent]) -
     writeln!(out, "lmm_stripe_offset: {first}")?;
     if let Some(pool) = pools(&layout.layout) {
         writeln!(out, "lmm_pool:          {pool}")?;
+    }
+    let residency = Residency::of(extents, |_| Standing::Answers);
+    if residency == Residency::Nearline {
+        writeln!(out, "lmm_residency:     {residency}")?;
     }
     Ok(())
 }

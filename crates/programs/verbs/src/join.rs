@@ -307,7 +307,7 @@ impl Args {
 
     /// What would be found wrong only when the invitation is used up.
     fn check(&self, map: &FederationMap) -> anyhow::Result<()> {
-        let digest = tieline_meta::federation::digest(&self.invitation.secret);
+        let digest = tieline_federation::digest(&self.invitation.secret);
         let known = map.invitations.iter().flatten().find(|known| known.digest == digest);
         let said = &self.invitation.site;
         if let Some(known) = known.filter(|known| known.site != *said) {
@@ -373,6 +373,7 @@ impl Args {
             map_secret: None,
             root: root.unwrap_or_default(),
             kerberos,
+            hsm: None,
             mdt: mdt.map(|mdt| MdtSettings::of(mdt.0)),
             ost: osts.into_iter().zip(&self.osts).map(ost).collect(),
             http: None,

@@ -122,5 +122,6 @@ fn from_metadata(found: &Metadata) -> Attributes {
         project: None,
         is_written: None,
         content: None,
+        tape: None,
     }
 }

@@ -25,6 +25,7 @@ pub mod find;
 pub mod flavor;
 pub mod fsck;
 pub mod getstripe;
+pub mod hsm;
 pub mod id;
 pub mod import;
 pub mod issuer;

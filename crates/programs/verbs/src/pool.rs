@@ -1,5 +1,7 @@
 //! `tieline pool`: named groups of OSTs, with the words of `lctl pool_…` and `lfs pool_list`.
 
+mod hsm;
+
 use crate::find::wanted::names_pool;
 use crate::list::listed;
 use crate::ost::parse_all;
@@ -29,6 +31,8 @@ pub enum Pool {
     Add(Members),
     /// Take OSTs out of a pool
     Remove(Members),
+    /// Say what a pool's files get beside OSTs: a directory in which they lie whole, or a tape
+    Set(Set),
     /// Remove a pool that is empty
     Destroy(One),
     /// List the pools of a file system, or the OSTs of a pool
@@ -64,6 +68,29 @@ pub struct Members {
     osts: Vec<String>,
 }
 
+#[derive(clap::Args, Debug)]
+pub struct Set {
+    /// Path below the file system, or tieline://HOST[:PORT]/FS
+    #[arg(long)]
+    fs: Option<OsString>,
+    /// FS.POOL
+    name: String,
+    /// Expose it there: an empty directory on the machine of the pool's first OST
+    #[arg(long, value_name = "DIR")]
+    expose: Option<String>,
+    /// Expose it no more: what lies there is removed
+    #[arg(long, conflicts_with_all = ["expose", "ost", "at_rest"])]
+    no_expose: bool,
+    /// Whose machine has the directory [default: the pool's first OST]
+    #[arg(long, value_name = "OST")]
+    ost: Option<String>,
+    /// trusted: also where a rule has bytes encrypted on their way (krb5p)
+    #[arg(long, value_name = "trusted", value_parser = ["trusted"])]
+    at_rest: Option<String>,
+    #[command(flatten)]
+    hsm: hsm::Args,
+}
+
 pub fn run(verb: Pool) -> anyhow::Result<()> {
     crate::log_start();
     match verb {
@@ -82,6 +109,10 @@ pub fn run(verb: Pool) -> anyhow::Result<()> {
         Pool::Remove(members) => {
             let (location, pool, osts) = members.target()?;
             edit(&location, MapEdit::PoolRemove { pool: pool.clone(), osts }, Some(&pool))
+        }
+        Pool::Set(set) => {
+            let (location, pool) = target(set.fs.clone(), &set.name)?;
+            set.edits(&pool)?.into_iter().try_for_each(|one| edit(&location, one, None))
         }
         Pool::List { json, fs, name } => list(fs, name, json),
     }
@@ -148,6 +179,31 @@ async fn directories_with(
     Ok(())
 }
 
+impl Set {
+    fn edits(self, pool: &PoolName) -> anyhow::Result<Vec<MapEdit>> {
+        let mut edits = Vec::new();
+        if self.no_expose {
+            edits.push(MapEdit::PoolHide(pool.clone()));
+        }
+        if let Some(directory) = self.expose {
+            let ost = match &self.ost {
+                Some(ost) => parse_all(std::slice::from_ref(ost))?.indices.first().copied(),
+                None => None,
+            };
+            let (pool, is_trusted) = (pool.clone(), self.at_rest.is_some());
+            edits.push(MapEdit::PoolExpose { pool, directory, ost, is_trusted });
+        }
+        if let Some(hsm) = self.hsm.wish()? {
+            edits.push(MapEdit::PoolHsm { pool: pool.clone(), hsm });
+        }
+        if edits.is_empty() {
+            let what = "nothing to set: say --expose DIR, --no-expose, --hsm SCRIPT or --no-hsm";
+            return Err(Usage(what.into()).into());
+        }
+        Ok(edits)
+    }
+}
+
 impl Members {
     fn target(self) -> anyhow::Result<(Location, PoolName, Vec<OstIndex>)> {
         let osts = parse_all(&self.osts)?;
@@ -210,7 +266,13 @@ fn pools_json(map: &FederationMap, only: Option<&PoolName>) -> Value {
     let pools = map.pools.iter().filter(|pool| only.is_none_or(|only| pool.name == *only));
     let one = |pool: &map::Pool| {
         let osts: Vec<u16> = pool.osts.iter().map(|ost| ost.0).collect();
-        json!({ "name": pool.name, "osts": osts })
+        let hsm = pool.hsm.as_ref().map(hsm::json);
+        let mut shown = json!({ "name": pool.name, "osts": osts, "hsm": hsm });
+        if let (Some(exposure), Some(shown)) = (pool.exposed(), shown.as_object_mut()) {
+            let (directory, ost) = (&exposure.directory, exposure.ost.label());
+            shown.insert("exposed".to_owned(), json!({ "directory": directory, "ost": ost }));
+        }
+        shown
     };
     pools.map(one).collect()
 }
@@ -234,6 +296,13 @@ fn pools_text(
             writeln!(out, "Pool: {fs}.{name}")?;
             for ost in &pool.osts {
                 writeln!(out, "{fs}-{}", ost.label())?;
+            }
+            if let Some(exposure) = pool.exposed() {
+                let (directory, ost) = (&exposure.directory, exposure.ost.label());
+                writeln!(out, "Exposed in {directory} by the server of {fs}-{ost}")?;
+            }
+            if let Some(hsm) = &pool.hsm {
+                writeln!(out, "{}", hsm::text(hsm))?;
             }
         }
     }

@@ -63,7 +63,7 @@ fn invite(location: &Location, site: SiteName, span: Span, is_json: bool) -> any
             key: shell.key.to_hex(),
             secret,
         };
-        let digest = tieline_meta::federation::digest(&secret);
+        let digest = tieline_federation::digest(&secret);
         let until = world.clock.wall() + span.0;
         let until_ms = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
         let edit = MapEdit::SiteInvite { site, digest, until_ms };

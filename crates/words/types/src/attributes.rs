@@ -1,6 +1,6 @@
 //! What `stat` tells of a file.
 
-use crate::{Acls, ContentVersion, FileId, Gid, Uid, Version};
+use crate::{Acls, ContentVersion, FileId, Gid, OnTape, Uid, Version};
 use minicbor::{Decode, Encode};
 use std::fmt;
 
@@ -197,6 +197,9 @@ pub struct Attributes {
     /// not.
     #[n(18)]
     pub content: Option<Version>,
+    /// How it stands to its copy on tape, if it has one.
+    #[n(19)]
+    pub tape: Option<OnTape>,
 }
 
 impl Attributes {
@@ -222,7 +225,13 @@ impl Attributes {
             project: None,
             is_written: None,
             content: None,
+            tape: None,
         }
+    }
+
+    /// Must something of it be fetched from tape before all of it can be read?
+    pub fn is_nearline(&self) -> bool {
+        self.tape.is_some_and(OnTape::is_nearline)
     }
 
     /// Which bytes it has.

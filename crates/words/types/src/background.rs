@@ -3,7 +3,7 @@
 //! Whoever looks after an MDT finds out what is to be done; the MDT does it, in a transaction of
 //! its own, on what is there then.
 
-use crate::{FileId, GrantedId, Name, OstIndex, SessionId};
+use crate::{FileId, GrantedId, Name, OstIndex, SessionId, TapeCopy, Version};
 use std::collections::BTreeSet;
 
 /// A change that no client asked for.
@@ -22,6 +22,11 @@ pub enum Change {
     Forget(u64, Vec<Vec<u8>>),
     /// Chunks of a file that lack copies are noted: a bounded number at a time.
     NoteCopies(FileId),
+    /// Tape has a file as it was at this version. Not done if it is another now, or gone: then that
+    /// copy is removed again.
+    Archived(FileId, Version, TapeCopy),
+    /// All that tape alone had of a file is at OSTs again. Not done if something is not.
+    Restored(FileId),
     Repair(Repair),
 }
 

@@ -3,7 +3,7 @@
 //! Invariants: the extents of a file never overlap and are ordered by offset; what no extent covers
 //! is a hole and reads as zeroes; a chunk never changes.
 
-use crate::{ChunkId, Digest, Encoding, GrantedId, OstIndex, RepositoryName, SiteName};
+use crate::{ChunkId, Digest, Encoding, GrantedId, OstIndex, PoolName, RepositoryName, SiteName};
 use minicbor::{Decode, Decoder, Encode, Encoder, data, decode, encode};
 use std::fmt;
 
@@ -15,6 +15,8 @@ pub enum Origin {
     Repository(RepositoryName),
     /// What a site keeps of others' chunks.
     Cache(SiteName),
+    /// The tape behind a pool: to be restored before it is read. `offset` counts in the file there.
+    Tape(PoolName),
 }
 
 impl fmt::Display for Origin {
@@ -23,6 +25,7 @@ impl fmt::Display for Origin {
             Self::Ost(ost) => f.write_str(&ost.label()),
             Self::Repository(name) => write!(f, "repository {name}"),
             Self::Cache(site) => write!(f, "the cache of {site}"),
+            Self::Tape(pool) => write!(f, "the tape of pool {pool}"),
         }
     }
 }
@@ -38,6 +41,7 @@ impl<C> Encode<C> for Origin {
             Self::Ost(ost) => e.encode_with(ost, ctx)?.ok(),
             Self::Repository(name) => e.array(2)?.u8(1)?.encode_with(name, ctx)?.ok(),
             Self::Cache(site) => e.array(2)?.u8(2)?.encode_with(site, ctx)?.ok(),
+            Self::Tape(pool) => e.array(2)?.u8(3)?.encode_with(pool, ctx)?.ok(),
         }
     }
 }
@@ -50,6 +54,7 @@ impl<'b, C> Decode<'b, C> for Origin {
         match (d.array()?, d.u8()?) {
             (Some(2), 1) => d.decode_with(ctx).map(Self::Repository),
             (Some(2), 2) => d.decode_with(ctx).map(Self::Cache),
+            (Some(2), 3) => d.decode_with(ctx).map(Self::Tape),
             _ => Err(decode::Error::message("an origin of an unknown kind")),
         }
     }
@@ -137,7 +142,7 @@ impl Place {
     pub fn ost(&self) -> Option<OstIndex> {
         match self.origin {
             Origin::Ost(ost) => Some(ost),
-            Origin::Repository(_) | Origin::Cache(_) => None,
+            Origin::Repository(_) | Origin::Cache(_) | Origin::Tape(_) => None,
         }
     }
 
@@ -211,6 +216,13 @@ impl ChunkRef {
     /// Those of its places that OSTs have.
     pub fn at_osts(&self) -> impl Iterator<Item = OstPlace> {
         self.places.iter().filter_map(Place::at_ost)
+    }
+
+    /// Is it nowhere but on tape?
+    pub fn is_nearline(&self) -> bool {
+        let is_tape = |place: &Place| matches!(place.origin, Origin::Tape(_));
+        let mut good = self.places.iter().filter(|place| !place.is_stale);
+        self.places.iter().any(is_tape) && good.all(is_tape)
     }
 
     /// What all of it must have.

@@ -27,6 +27,7 @@
 //! * [`rules`]: who may do what, and what new files inherit.
 //! * [`scope`]: what somebody who acts for another may do, and where.
 //! * [`shown`]: names and paths as people see them.
+//! * [`tape`]: files on tape, and what gets them there and back.
 //! * [`units`]: sizes and durations as people write them.
 
 pub mod acl;
@@ -54,6 +55,7 @@ pub mod residency;
 pub mod rules;
 pub mod scope;
 pub mod shown;
+pub mod tape;
 pub mod units;
 
 pub use acl::Acls;
@@ -81,4 +83,5 @@ pub use replacing::{RenameMode, XattrMode};
 pub use residency::{Residency, Standing};
 pub use scope::{Allowed, Doing, Scope};
 pub use shown::Shown;
+pub use tape::{Hsm, OnTape, TapeCopy, TapeWish, WishState};
 pub use units::{ByteSize, Span};

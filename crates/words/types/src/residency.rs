@@ -1,9 +1,9 @@
 //! Where a file's bytes are to be had: at once, after a tape was fetched, not now, never.
 //!
-//! In the words of SRM and dCache. A file is as its worst chunk. No place is on tape yet, so what
-//! is counted here is never NEARLINE; the word is here for those who speak it.
+//! In the words of SRM and dCache. A file is as its worst chunk. That tape has what OSTs have, too,
+//! no place says: the file's attributes do.
 
-use crate::{Content, Extent, OstIndex, Place};
+use crate::{Content, Extent, OnTape, Origin, OstIndex, Place};
 use std::fmt;
 
 /// See the module.
@@ -45,13 +45,25 @@ impl Residency {
     }
 
     fn of_places(places: &[Place], standing: &impl Fn(OstIndex) -> Standing) -> Self {
-        let good = places.iter().filter(|place| !place.is_stale);
+        let is_tape = |place: &&Place| matches!(place.origin, Origin::Tape(_));
+        let worst =
+            if places.iter().any(|place| is_tape(&place)) { Self::Nearline } else { Self::Lost };
+        let good = places.iter().filter(|place| !place.is_stale && !is_tape(place));
         let stand = good.map(|place| place.ost().map_or(Standing::Answers, standing));
-        stand.fold(Self::Lost, |found, stand| match (found, stand) {
+        stand.fold(worst, |found, stand| match (found, stand) {
+            (Self::Nearline, Standing::Silent) => Self::Nearline,
             (Self::Online, _) | (_, Standing::Answers) => Self::Online,
             (Self::Unavailable, _) | (_, Standing::Silent) => Self::Unavailable,
             (found, Standing::Unknown) => found,
         })
+    }
+
+    /// With what the file's attributes say of tape.
+    pub fn with_tape(self, tape: Option<OnTape>) -> Self {
+        match (self, tape) {
+            (Self::Online, Some(OnTape::Archived)) => Self::OnlineAndNearline,
+            (found, _) => found,
+        }
     }
 
     /// Of what consists of this and that.
@@ -119,6 +131,10 @@ mod tests {
         assert_eq!(of(&[]), Residency::Lost);
         let cache = Origin::Cache("uf".parse::<SiteName>().unwrap());
         assert_eq!(of(&[(ost(2), false), (cache, false)]), Residency::Online);
+        let tape = Origin::Tape("uf".parse().unwrap());
+        assert_eq!(of(&[(tape.clone(), false)]), Residency::Nearline);
+        assert_eq!(of(&[(tape.clone(), false), (ost(1), true)]), Residency::Nearline);
+        assert_eq!(of(&[(tape, false), (ost(1), false)]), Residency::Online);
     }
 
     #[test]

@@ -6,8 +6,8 @@
 //! are never reused.
 
 use crate::{
-    BodyError, capability, chores, data, federation, identity, ledger, locks, meta, mirrors,
-    quotas, ranges, trees,
+    BodyError, capability, chores, data, exposed, federation, identity, ledger, locks, meta,
+    mirrors, quotas, ranges, tape, trees,
 };
 use minicbor::{Decode, Decoder, Encode};
 use tieline_types::{Caller, FileId, RequestNumber};
@@ -261,6 +261,11 @@ calls! {
         // What a client did by itself under exclusive leases.
         56 Batch meta::Batch => meta::BatchReply, in batch(lease), changes();
         57 Reserve meta::Reserve => meta::ReserveReply, in reserve(), changes();
+        // Tape, at an MDS.
+        91 AskTape tape::AskTape => tape::TapeReply, in ask_tape(), changes(r => r.id);
+        92 GetTape tape::GetTape => tape::TapeReply, in get_tape();
+        93 GiveUpBytes tape::GiveUpBytes => tape::GiveUpBytesReply,
+            in give_up_bytes(lease), changes(r => r.id);
         // Quotas, at an MDS.
         83 SetProject quotas::SetProject => quotas::SetProjectReply,
             in set_project(), changes(r => r.ids.first().copied().unwrap_or_default());
@@ -326,6 +331,11 @@ calls! {
         111 ChecksumAdopted data::ChecksumAdopted => data::ChecksumAdoptedReply;
         112 Fill data::Fill => data::FillReply;
         113 GrantRoom data::GrantRoom => data::GrantRoomReply;
+        118 DriveTape tape::DriveTape => tape::DriveTapeReply;
+        // Files that lie whole in a directory.
+        130 StageFile exposed::StageFile => exposed::StageFileReply;
+        131 ArrangeExposed exposed::ArrangeExposed => exposed::ArrangeExposedReply;
+        132 ListExposed exposed::ListExposed => exposed::ListExposedReply;
     }
 }
 

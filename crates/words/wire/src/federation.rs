@@ -3,7 +3,7 @@
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    Digest, Door, FlavorRule, Issuer, MachineTrust, Name, OstIndex, PoolName, RepositoryName,
+    Digest, Door, FlavorRule, Hsm, Issuer, MachineTrust, Name, OstIndex, PoolName, RepositoryName,
     SiteName, Strangers, Version,
 };
 
@@ -78,6 +78,32 @@ pub enum MapEdit {
     /// No new chunks; what is there stays readable.
     #[n(6)]
     OstDeactivate(#[n(0)] OstIndex),
+    /// Its closed files are to lie whole in a directory, too.
+    #[n(7)]
+    PoolExpose {
+        #[n(0)]
+        pool: PoolName,
+        /// An absolute path on the machine that serves `ost`.
+        #[n(1)]
+        directory: String,
+        /// Whose server does it; `None`: that of the pool's first OST.
+        #[n(2)]
+        ost: Option<OstIndex>,
+        /// Also where bytes must not be read on the way: whoever reads the disk is trusted.
+        #[n(3)]
+        is_trusted: bool,
+    },
+    /// And no more.
+    #[n(8)]
+    PoolHide(#[n(0)] PoolName),
+    /// How a pool's files get to tape and back; `None`: they do not.
+    #[n(9)]
+    PoolHsm {
+        #[n(0)]
+        pool: PoolName,
+        #[n(1)]
+        hsm: Option<Hsm>,
+    },
     /// How connections are protected, from now on.
     #[n(70)]
     FlavorSet(#[n(0)] FlavorRule),

@@ -4,7 +4,7 @@
 //! header of 32 bytes, a CBOR body (RFC 8949, arrays with explicit indices), and bulk bytes beside
 //! it that are never copied into the body. Every call of the protocol stands once in the table of
 //! [`call`]; its messages are in [`meta`], [`locks`], [`ranges`], [`mirrors`], [`ledger`],
-//! [`identity`], [`trees`], [`data`], [`capability`], [`chores`] and [`federation`].
+//! [`identity`], [`trees`], [`data`], [`capability`], [`chores`], [`exposed`] and [`federation`].
 //!
 //! Knows no socket, no clock, no runtime. Decoding outside bytes never panics, never allocates more
 //! than the bytes it was given allow, and refuses what it does not know.
@@ -20,6 +20,7 @@ pub mod capability;
 pub mod chores;
 pub mod clock;
 pub mod data;
+pub mod exposed;
 pub mod federation;
 pub mod frame;
 pub mod handshake;
@@ -32,6 +33,7 @@ pub mod notice;
 pub mod quotas;
 pub mod ranges;
 mod said;
+pub mod tape;
 pub mod trees;
 
 pub use call::{Answerer, Call, Envelope, Op, Request, TreeReply};

@@ -56,6 +56,10 @@ pub struct Recall {
     /// found elsewhere then.
     #[n(6)]
     pub moves: Option<bool>,
+    /// Nothing changes, and nobody looks: the answer's `open` names those of `files` that programs
+    /// hold open to be written here, or of which bytes wait to be sent.
+    #[n(7)]
+    pub asks_open: Option<bool>,
 }
 
 /// The answer to a notice.

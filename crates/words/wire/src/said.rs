@@ -19,6 +19,12 @@ impl fmt::Display for MapEdit {
             Self::PoolDestroy(pool) => write!(f, "pool destroy {pool}"),
             Self::PoolAdd { pool, osts } => write!(f, "pool add {pool} {}", labels(osts)),
             Self::PoolRemove { pool, osts } => write!(f, "pool remove {pool} {}", labels(osts)),
+            Self::PoolExpose { pool, directory, ost, is_trusted } => {
+                write!(f, "pool set {pool} --expose {directory}")?;
+                ost.iter().try_for_each(|ost| write!(f, " --ost {}", ost.label()))?;
+                if *is_trusted { f.write_str(" --at-rest trusted") } else { Ok(()) }
+            }
+            Self::PoolHide(pool) => write!(f, "pool set {pool} --no-expose"),
             Self::OstActivate(ost) => write!(f, "ost activate {}", ost.label()),
             Self::OstDeactivate(ost) => write!(f, "ost deactivate {}", ost.label()),
             Self::FlavorSet(rule) => {
@@ -63,6 +69,10 @@ impl fmt::Display for MapEdit {
                 let sources = add.sources.join(" ");
                 write!(f, "repo add {} {sources} at {} by its keys", add.name, add.junction)
             }
+            Self::PoolHsm { pool, hsm: Some(hsm) } => {
+                write!(f, "pool set {pool} --hsm {}", hsm.script)
+            }
+            Self::PoolHsm { pool, hsm: None } => write!(f, "pool set {pool} --no-hsm"),
             Self::RepositoryRemove(name) => write!(f, "repo remove {name}"),
         }
     }

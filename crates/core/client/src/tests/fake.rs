@@ -258,7 +258,8 @@ impl Fake {
         let (sink, at) = self.mds_sink();
         let names = names.iter().map(|name| name.parse().unwrap()).collect();
         let (files, is_shared, writes) = (files.to_vec(), None, None);
-        let recall = Recall { unit, at, names, files, is_shared, writes, moves: None };
+        let recall =
+            Recall { unit, at, names, files, is_shared, writes, moves: None, asks_open: None };
         let answer = sink.notice(Notice::Recall(recall)).await;
         let mut state = self.lock();
         state.version += 1;
@@ -270,8 +271,16 @@ impl Fake {
     pub async fn look(&self, id: FileId, writes: bool) -> NoticeAnswer {
         let (sink, at) = self.mds_sink();
         let (names, files, writes) = (vec![], vec![id], writes.then_some(true));
-        let recall =
-            Recall { unit: id, at, names, files, is_shared: Some(true), writes, moves: None };
+        let recall = Recall {
+            unit: id,
+            at,
+            names,
+            files,
+            is_shared: Some(true),
+            writes,
+            moves: None,
+            asks_open: None,
+        };
         sink.notice(Notice::Recall(recall)).await
     }
 

@@ -53,7 +53,7 @@ async fn pair() -> Pair {
         let store = Arc::new(FaultyChunks::new(memory, plan));
         (ost, TargetParts { store, limits: Limits::default(), adopted: None })
     };
-    let service = ChunkService::new([FROM, TO].map(target).into_iter().collect());
+    let service = ChunkService::new([FROM, TO].map(target).into_iter().collect(), 1);
     let bytes: Bytes = (0..50_000).map(|at| (at / 5) as u8).collect::<Vec<u8>>().into();
     let pair = Pair { service, faults, bytes };
     pair.put(FROM).await;

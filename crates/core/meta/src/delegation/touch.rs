@@ -3,7 +3,7 @@
 //! Invariant: no request is left out: a new one does not compile before somebody has said what it
 //! touches, and what nobody may ask who acts for another is not asked.
 
-use tieline_types::{FileId, Name};
+use tieline_types::{FileId, Name, TapeWish};
 use tieline_wire::Request;
 use tieline_wire::meta::{Create, Link, Open, Rename};
 
@@ -64,6 +64,10 @@ pub fn touched(request: &Request, reads_all: bool) -> Option<Vec<Touch<'_>>> {
         R::Compact(r) => vec![Changed(r.id)],
         R::ExtendMirrors(r) => vec![Changed(r.id)],
         R::SplitMirror(r) => vec![Changed(r.id)],
+        R::AskTape(r) if r.wish == TapeWish::Restore => vec![ReadOwn(r.id)],
+        R::AskTape(r) => vec![Changed(r.id)],
+        R::GetTape(r) => vec![ReadOwn(r.id)],
+        R::GiveUpBytes(r) => vec![Changed(r.id)],
         R::ListDeleted(r) => vec![Read(r.directory)],
         R::Lock(r) => vec![Used(r.id)],
         R::TestLock(r) => vec![Used(r.id)],
@@ -123,6 +127,10 @@ pub fn touched(request: &Request, reads_all: bool) -> Option<Vec<Touch<'_>>> {
         | R::ListAdopted(_)
         | R::ChecksumAdopted(_)
         | R::Fill(_)
-        | R::GrantRoom(_) => return None,
+        | R::GrantRoom(_)
+        | R::StageFile(_)
+        | R::ArrangeExposed(_)
+        | R::ListExposed(_)
+        | R::DriveTape(_) => return None,
     })
 }

@@ -88,6 +88,7 @@ impl Mdt {
                 is_shared: None,
                 writes: None,
                 moves: unit.moves.then_some(true),
+                asks_open: None,
             };
             Ask { holder, why, recall, nameless: touched.nameless.clone() }
         };
@@ -116,6 +117,7 @@ impl Mdt {
                 is_shared,
                 writes: None,
                 moves: None,
+                asks_open: None,
             };
             Ask { holder, why: Why::Look, recall, nameless: BTreeSet::new() }
         };

@@ -35,7 +35,7 @@ use tieline_kv::{Committed, Transaction};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::quota::{Payer, Share};
 use tieline_types::{
-    Caller, ErrorKind, FileId, Grant, LostLock, RequestNumber, SessionId, Version,
+    Caller, ErrorKind, FileId, Grant, LostLock, PoolName, RequestNumber, SessionId, Version,
 };
 use tieline_wire::meta::{Batch, BatchOutcome, ExclusiveUnit, ReserveReply};
 use tieline_wire::{Failure, Op, Request};
@@ -61,6 +61,8 @@ enum Run {
     Ask(Vec<Ask>),
     /// Those who write these files must be.
     Written(BTreeSet<FileId>),
+    /// These must be taken away first where their pools are exposed.
+    Exposed(BTreeMap<PoolName, Vec<FileId>>),
     /// A limit is in the way: so much would have to fit below it.
     Short(Payer, Resource, u64),
     Done(Vec<u8>),
@@ -248,6 +250,10 @@ impl Mdt {
                     self.ask_writers(asker.session, &files, writes).await?;
                     looked.extend(files);
                 }
+                Ok(Run::Exposed(files)) => {
+                    attempts += 1;
+                    self.take_away(files).await?;
+                }
                 Ok(Run::Short(payer, resource, needed)) => {
                     extended += 1;
                     let (known, more) =
@@ -313,6 +319,10 @@ impl Mdt {
             Err(error) => return Err(fail(view, error).await),
             Ok(reply) => reply,
         };
+        let exposed = view.still_exposed().await?;
+        if !exposed.is_empty() {
+            return Ok(Run::Exposed(exposed));
+        }
         let sweeps = request.sweeps() && self.sessions.is_exclusive(asker.session);
         asks = self.cover(asker.session, change, (&view.touched, sweeps), asked);
         if !asks.is_empty() {
@@ -343,9 +353,11 @@ impl Mdt {
         let alone = self.hold_made(asker.session, request, &view);
         let (is_partial, counted) = (view.is_partial, view.counted);
         let (gone, outcomes) = (take(&mut view.gone), take(&mut view.outcomes));
+        let noted = take(&mut view.exposure.noted);
         let committed = view.commit().await?;
         drop(turn);
         change.committed(committed.version);
+        self.tell_exposer(&noted);
         if let (Request::Commit(commit), Reply::Commit(reply)) = (request, &mut reply) {
             reply.attributes.is_written = self.wrote(asker.session, commit).then_some(true);
         }

@@ -7,12 +7,14 @@ use crate::mdt::Mdt;
 use crate::placement::wall_time;
 use crate::quotas::{self, Sum, Sums, count};
 use crate::serials::change_superblock;
+use crate::tape;
 use crate::view::View;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use std::time::Duration;
 use tieline_format::Record;
-use tieline_format::mdt::{NO_SESSION, PayerChange, UsageChange, key};
+use tieline_format::map::Pool;
+use tieline_format::mdt::{Inode, NO_SESSION, PayerChange, UsageChange, key};
 use tieline_kv::Snapshot;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::background::Change;
@@ -24,7 +26,47 @@ impl Mdt {
     /// Makes a change that no client asked for. Says whether it is done; of a repair, whether there
     /// was something to do.
     pub async fn change(&self, change: &Change) -> Result<bool, Failure> {
-        self.carry_out(change).await.map_err(|error| self.noted(error))
+        let carried = match change {
+            Change::Archived(..) | Change::Restored(_) => self.carry_out_told(change).await,
+            _ => self.carry_out(change).await,
+        };
+        carried.map_err(|error| self.noted(error))
+    }
+
+    /// The same of what others may believe to know: they are asked first, as before operations.
+    async fn carry_out_told(&self, change: &Change) -> Result<bool> {
+        let (caller, nobody) = (Caller::root(), BTreeSet::new());
+        let map = self.parts.map.current();
+        let (mut cover, mut asked) = (self.leases.change(NO_SESSION), BTreeSet::new());
+        loop {
+            let scene = self.scene_of(NO_SESSION, Grant(0), &caller, &map.map, &nobody);
+            let mut view = View::new(scene, self.parts.store.begin().await?);
+            let run = background::run(&mut view, change).await;
+            let mut asks = self.alone(NO_SESSION, &view.seen, false);
+            if asks.is_empty() && run.is_ok() {
+                asks = self.cover(NO_SESSION, &mut cover, (&view.touched, false), &asked);
+                asked.extend(asks.iter().map(|ask| ask.holder));
+            }
+            if !asks.is_empty() {
+                drop(view);
+                let asks = self.dated(asks).await?;
+                self.take_back(asks, &mut BTreeSet::new()).await;
+                continue;
+            }
+            let committed = match run {
+                Ok(is_done) => view.commit().await.map(|committed| (is_done, committed)),
+                Err(error) => Err(error),
+            };
+            match committed {
+                Err(error) if error.is_conflict() => METRICS.conflicts.inc(),
+                Err(error) => return Err(error),
+                Ok((is_done, committed)) => {
+                    cover.committed(committed.version);
+                    committed.durable.await?;
+                    return Ok(is_done);
+                }
+            }
+        }
     }
 
     /// Does what nobody asked for, again while others are in its way.
@@ -36,6 +78,15 @@ impl Mdt {
             let mut view = View::new(scene, self.parts.store.begin().await?);
             let run = background::run(&mut view, change).await;
             let counted = view.counted;
+            if run.is_ok() {
+                let exposed = view.still_exposed().await?;
+                if !exposed.is_empty() {
+                    drop(view);
+                    self.take_away(exposed).await?;
+                    continue;
+                }
+            }
+            let noted = std::mem::take(&mut view.exposure.noted);
             let committed = match run {
                 Ok(is_done) => view.commit().await.map(|committed| (is_done, committed)),
                 Err(error) => Err(error),
@@ -45,6 +96,7 @@ impl Mdt {
                 Err(error) => return Err(error),
                 Ok((is_done, committed)) => {
                     self.inodes.add(counted);
+                    self.tell_exposer(&noted);
                     committed.durable.await?;
                     if let Change::Purge(_, file) = change {
                         self.leases.gone(&BTreeSet::from([*file]));
@@ -104,6 +156,7 @@ impl Mdt {
             is_shared: None,
             writes: None,
             moves: None,
+            asks_open: None,
         };
         let answer = self.parts.recaller.recall(session, recall, self.settings.lease).await;
         Ok(answer.map(|answer| answer.open))
@@ -195,7 +248,19 @@ impl Mdt {
         self.placement.choose_more(&map.map, layout, there, count).unwrap_or_default()
     }
 
-    fn noted(&self, error: Error) -> Failure {
+    /// Is it open to be written? Who may have it so is asked, and commits what it has.
+    pub async fn is_written(&self, file: FileId) -> Result<bool, Failure> {
+        let asked = self.ask_writers(NO_SESSION, &BTreeSet::from([file]), false).await;
+        asked.map_err(|error| self.noted(error))?;
+        Ok(self.writers.has_others(NO_SESSION, file))
+    }
+
+    /// The pool whose HSM archives a file.
+    pub fn tape_pool(&self, inode: &Inode) -> Option<Pool> {
+        tape::pool_of(&self.parts.map.current().map, inode).cloned()
+    }
+
+    pub(crate) fn noted(&self, error: Error) -> Failure {
         self.note(&error);
         error.into_failure(self.settings.mdt)
     }

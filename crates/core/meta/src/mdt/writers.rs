@@ -73,6 +73,7 @@ impl Mdt {
                 is_shared: Some(true),
                 writes,
                 moves: None,
+                asks_open: None,
             };
             let (leases, recaller) = (self.leases.clone(), self.parts.recaller.clone());
             waiting.spawn(async move {

@@ -30,6 +30,10 @@ pub async fn run(view: &mut View<'_>, request: &CopyRange) -> Result<CopyRangeRe
     let pieces = if end > request.from_offset {
         let from = request.from_offset;
         let page = chunks::page(view, request.from, &source, from, EXTENTS_PER_COPY).await?;
+        // What tape alone has, one file refers to.
+        if page.extents.iter().any(|extent| is_nearline(extent, (from, end))) {
+            return Err(Error::Nearline { id: request.from });
+        }
         pieces(request, &page.extents, end.min(page.covered))
     } else {
         vec![]
@@ -80,6 +84,12 @@ fn check(request: &CopyRange) -> Result<u64> {
         return Err(Error::Invalid { what: "ranges of a copy overlap" });
     }
     Ok(from_end)
+}
+
+fn is_nearline(extent: &Extent, (from, end): (u64, u64)) -> bool {
+    let is_within = extent.offset < end && extent.end() > from;
+    let is_on_tape = matches!(&extent.content, Content::Chunk(chunk) if chunk.is_nearline());
+    is_within && is_on_tape
 }
 
 fn too_large(request: &CopyRange) -> Result<()> {

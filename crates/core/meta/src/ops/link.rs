@@ -54,6 +54,7 @@ pub async fn run(view: &mut View<'_>, request: &Link) -> Result<EntryReply> {
     view.put_inode(id, &inode);
     view.touch_file(id, &inode);
     if let Some(other) = replaced {
+        view.replaces(other.0);
         let name = NameOf { parent, name: name.clone() };
         names::drop_name(view, other, &name, keep, Nameless::Lingers).await?;
     }

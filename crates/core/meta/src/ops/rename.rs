@@ -255,6 +255,7 @@ async fn replace(
             remove_directory::remove(view, target, other).await?;
         }
         Some(target) => {
+            view.replaces(target.0);
             names::drop_name(view, target, &name, request.keep, names::Nameless::Lingers).await?;
         }
         None => {}
@@ -287,6 +288,7 @@ fn exchange(
     move_name(view, (id, &mut inode), &from, &to);
     move_name(view, (other_id, &mut other), &to, &from);
     for (id, inode) in [(id, &inode), (other_id, &other)] {
+        view.replaces(id);
         view.touch_file(id, inode);
         view.put_inode(id, inode);
     }

@@ -7,6 +7,7 @@ use super::{lease, list_xattrs};
 use crate::chunks;
 use crate::error::{Error, Result};
 use crate::permission::{self, READ, WRITE};
+use crate::tape;
 use crate::view::{View, unit_of};
 use tieline_format::mdt::Inode;
 use tieline_types::{Caller, Extent, FileId, FileKind, Mode, SetTime, Time};
@@ -189,6 +190,10 @@ async fn change_size(view: &mut View<'_>, id: FileId, inode: &mut Inode, size: u
         view.is_partial = part.is_some();
     }
     inode.size = reached;
+    if reached == 0 {
+        // What tape had of it is cut away.
+        tape::all_here(inode);
+    }
     inode.bytes_change(view.next_version(inode));
     inode.mtime = view.scene.at;
     let caller = view.scene.caller;

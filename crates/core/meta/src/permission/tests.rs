@@ -29,6 +29,7 @@ fn inode(kind: FileKind, mode: u32, uid: u32, gid: u32) -> Inode {
         acls: None,
         is_uncounted: None,
         content: None,
+        tape: None,
     }
 }
 

@@ -64,11 +64,13 @@ impl Chore for FreedChunks {
             };
             start = [last.as_slice(), &[0]].concat();
             let mut batch = Batch::read(page)?;
+            self.pace.take(batch.records.len() as u64).await;
+            let freeing = self.parts.mirrors.freeing.lock().await;
             for (chunk, ost) in self.wanted_again(&batch).await? {
                 batch.spare(chunk, ost);
             }
-            self.pace.take(batch.records.len() as u64).await;
             self.delete_objects(&batch, &mut failed, status).await;
+            drop(freeing);
             for (chunk, ost) in self.wanted_again(&batch).await? {
                 // Chosen again meanwhile, and maybe taken for whole before it was deleted.
                 self.parts.mirrors.suspect(chunk, ost);

@@ -7,7 +7,7 @@ use super::Check;
 use crate::error::Result;
 use std::collections::{BTreeMap, BTreeSet};
 use tieline_format::Record;
-use tieline_format::mdt::{Chunk, Inode, StoredContent, StoredExtent, key};
+use tieline_format::mdt::{Archived, Chunk, Inode, StoredContent, StoredExtent, key};
 use tieline_types::background::Repair;
 use tieline_types::{FileId, GrantedId};
 use tieline_wire::ledger::Outcome;
@@ -151,8 +151,26 @@ impl Check {
                 let detail = format!("bytes {at} to {end}: chunk {chunk} is shorter than that");
                 self.tell("extent-beyond-chunk", Some(id), detail, Outcome::Lost).await
             }
+            Some(record) if record.places.iter().all(|place| place.is_stale) => {
+                self.look_at_tape(id, (at, end), record.tape.is_some()).await
+            }
             Some(_) => Ok(()),
         }
+    }
+
+    /// Of a range that no OST has: does tape, as far as is known?
+    async fn look_at_tape(
+        &mut self,
+        id: FileId,
+        (at, end): (u64, u64),
+        is_on_tape: bool,
+    ) -> Result<()> {
+        let copy = self.record::<Archived>(key::tape_copy(id)).await?;
+        if is_on_tape && copy.is_some() {
+            return Ok(());
+        }
+        let detail = format!("bytes {at} to {end} are neither at an OST nor on tape");
+        self.tell("chunk-nowhere", Some(id), detail, Outcome::Lost).await
     }
 
     async fn end_of(&mut self, file: Option<OfFile>) -> Result<()> {

@@ -253,7 +253,10 @@ impl Copyist {
                 }
                 let map = self.parts.map.current();
                 let mirrors = layout.mirrors.into();
+                // What tape alone has is brought from there.
+                let is_here = chunk.tape.is_none();
                 let lacks = map.map.copies_lacking(id, &chunk.places, mirrors);
+                let lacks = if is_here { lacks } else { 0 };
                 Seen { chunk, file, layout, lacks }
             });
             let is_lacking = seen.as_ref().is_some_and(|seen| seen.lacks > 0);

@@ -18,6 +18,7 @@ fn recall(unit: u64) -> Notice {
         is_shared: None,
         writes: None,
         moves: None,
+        asks_open: None,
     })
 }
 

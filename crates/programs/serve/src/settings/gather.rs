@@ -5,7 +5,7 @@
 //!
 //! Knows no setting by name: what it says comes from the structures themselves.
 
-use super::{HttpSettings, MdtSettings, OstSettings, Settings, Wrongs};
+use super::{HsmSettings, HttpSettings, MdtSettings, OstSettings, Settings, Wrongs};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use tieline_base::proving::KerberosSettings;
@@ -28,12 +28,21 @@ impl Gathered {
         let osts = table.remove("ost");
         let kerberos = table.remove("kerberos");
         let http = table.remove("http");
+        let hsm = table.remove("hsm");
         let settings = self.table::<Settings>(table, "");
         let kerberos = match kerberos {
             None => None,
             Some(Value::Table(kerberos)) => self.table::<KerberosSettings>(kerberos, "kerberos."),
             Some(_) => {
                 self.complain("kerberos", "is not a table: write [kerberos]".into());
+                None
+            }
+        };
+        let hsm = match hsm {
+            None => None,
+            Some(Value::Table(hsm)) => self.table::<HsmSettings>(hsm, "hsm."),
+            Some(_) => {
+                self.complain("hsm", "is not a table: write [hsm] and its keys below".into());
                 None
             }
         };
@@ -64,6 +73,7 @@ impl Gathered {
         let Some(mut settings) = settings else { return Err(Wrongs(self.wrongs.clone())) };
         (settings.mdt, settings.ost, settings.kerberos) = (mdt, osts, kerberos);
         settings.http = http;
+        settings.hsm = hsm;
         Ok(settings)
     }
 

@@ -100,6 +100,16 @@ Examples:
 What is not said stays as the file has it. Readers and writers go on meanwhile. Where the bytes
 were is free again when deleted files are (`freed_keep` of the MDT's settings).";
 
+pub const HSM: &str = "\
+Examples:
+  tieline pool set uf --hsm /etc/tieline/hsm/osm.sh            the files of pool uf can go to tape
+  tieline hsm archive /extenci/data/run7.root                  and this one does
+  tieline hsm release /extenci/data/run7.root                  its chunks go; tape keeps it
+  tieline hsm state -r /extenci/data                           who is where
+  tieline hsm restore /extenci/data/run7.root                  back on disk before it is read
+
+Whoever reads a released file waits until it is back. docs/tape.md tells the rest.";
+
 pub const MIRROR: &str = "\
 Examples:
   tieline mirror create -N 2 /extenci/data/new.root             an empty file, to have two copies

@@ -1,7 +1,7 @@
 //! A server's settings, and everything they name.
 
 use super::kerberos::{self, Own};
-use super::{Findings, servers};
+use super::{Findings, exposed, servers};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::net::TcpListener;
@@ -294,6 +294,9 @@ async fn look_at_map(plan: &Plan, findings: &mut Findings) {
             );
         }
         cell = found.or(cell);
+    }
+    if let Some(cell) = &cell {
+        exposed::look(plan, &cell.current().map, findings);
     }
     let keytab = plan.kerberos.keys().and_then(|(_, answering)| answering.keytab);
     if let Some((keytab, cell)) = keytab.zip(cell) {

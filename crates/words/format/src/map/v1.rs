@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use tieline_types::{
-    Algorithm, Digest, Door, Encoding, FileId, FlavorRules, FsName, GrantedId, Issuer,
+    Algorithm, Digest, Door, Encoding, FileId, FlavorRules, FsName, GrantedId, Hsm, Issuer,
     MachineTrust, MdtIndex, Name, OstIndex, OstPlace, PoolName, RepositoryName, SiteName,
     Strangers, Version,
 };
@@ -146,6 +146,35 @@ pub struct Pool {
     pub name: PoolName,
     #[n(1)]
     pub osts: Vec<OstIndex>,
+    /// Its closed files lie whole in a directory, too.
+    #[n(2)]
+    pub exposure: Option<Exposure>,
+    /// How its files get to tape and back, if they do.
+    #[n(3)]
+    pub hsm: Option<Hsm>,
+}
+
+/// Where a pool's closed files lie whole under their logical names.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Exposure {
+    /// An absolute path, on the machine whose OSS serves `ost`.
+    #[n(0)]
+    pub directory: String,
+    #[n(1)]
+    pub ost: OstIndex,
+    /// Another each time that the pool is exposed: the version of the map that began it.
+    #[n(2)]
+    pub since: Version,
+    /// It is over: what lies there is taken away.
+    #[n(3)]
+    pub is_over: Option<bool>,
+}
+
+impl Pool {
+    /// Where its files are to lie, if they are.
+    pub fn exposed(&self) -> Option<&Exposure> {
+        self.exposure.as_ref().filter(|exposure| exposure.is_over != Some(true))
+    }
 }
 
 /// Who proves what to whom.
@@ -280,6 +309,11 @@ impl FederationMap {
 
     pub fn pool(&self, name: &PoolName) -> Option<&Pool> {
         self.pools.iter().find(|pool| pool.name == *name)
+    }
+
+    /// Pools whose files lie in directories, too.
+    pub fn exposed_pools(&self) -> impl Iterator<Item = &Pool> {
+        self.pools.iter().filter(|pool| pool.exposed().is_some())
     }
 
     /// The junctions that stand in a directory.

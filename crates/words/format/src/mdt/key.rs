@@ -25,15 +25,24 @@
 //! | `s` session | session | [`super::Session`] |
 //! | `t` extent | file, offset | [`super::StoredExtent`] |
 //! | `u` deleted file | directory, file | [`super::Deleted`] |
+//! | `v` copy on tape | 1, file | [`super::Archived`] |
+//! | `v` wish to archive or restore | 2, file | [`super::Wished`] |
+//! | `v` copy on tape to be removed | 3, file, version | [`super::TapeRemoval`] |
 //! | `w` table of identities | 0 | [`super::Identities`] |
 //! | `w` identity | 1 for a user, 2 for a group; its number | [`super::Identity`] |
 //! | `x` xattr | file, name | [`super::XattrValue`] |
+//! | `y` file to be looked at, of an exposed pool | 1, pool, file | [`super::ExposeNote`] |
+//! | `y` exposed file or directory | 2, pool, file | [`super::Exposed`] |
+//! | `y` name that is exposed | 3, pool, directory, name | [`super::ExposedEntry`] |
+//! | `y` how far a pool's exposure is | 4, pool | [`super::ExposedPool`] |
+//! | `y` steps that were last begun there | 5, pool | [`super::ExposeSteps`] |
 //!
 //! Retired letters: none.
 
 use tieline_types::quota::{Payer, PayerKind};
 use tieline_types::{
-    FileId, Grant, GrantedId, IdentityKind, MdtIndex, Name, RequestNumber, SessionId, XattrName,
+    FileId, Grant, GrantedId, IdentityKind, MdtIndex, Name, PoolName, RequestNumber, SessionId,
+    Version, XattrName,
 };
 
 /// What lacks copies, in the second byte of such a key.
@@ -50,6 +59,18 @@ const USAGE: u8 = 2;
 const LIMITS: u8 = 3;
 const GRACE: u8 = 4;
 const SHARE: u8 = 5;
+
+/// What is said of an exposed pool, in the second byte of such a key.
+const EXPOSE_NOTE: u8 = 1;
+const EXPOSED: u8 = 2;
+const EXPOSED_ENTRY: u8 = 3;
+const EXPOSED_POOL: u8 = 4;
+const EXPOSE_STEPS: u8 = 5;
+
+/// What is on tape, in the second byte of such a key.
+const TAPE_COPY: u8 = 1;
+const TAPE_WISH: u8 = 2;
+const TAPE_REMOVAL: u8 = 3;
 
 /// A key's bytes.
 pub type Key = Vec<u8>;
@@ -253,6 +274,41 @@ pub fn trail(directory: FileId) -> Key {
     KeyWriter::new(b'r').u64(directory.0).0
 }
 
+/// What tape has of a file.
+pub fn tape_copy(file: FileId) -> Key {
+    KeyWriter::new(b'v').raw(&[TAPE_COPY]).u64(file.0).0
+}
+
+/// Precedes every copy on tape.
+pub fn tape_copies() -> Key {
+    KeyWriter::new(b'v').raw(&[TAPE_COPY]).0
+}
+
+/// A file that is to be archived or restored.
+pub fn tape_wish(file: FileId) -> Key {
+    KeyWriter::new(b'v').raw(&[TAPE_WISH]).u64(file.0).0
+}
+
+/// Precedes every such wish.
+pub fn tape_wishes() -> Key {
+    KeyWriter::new(b'v').raw(&[TAPE_WISH]).0
+}
+
+/// What tape has of a file as it was at a version, and nobody needs.
+pub fn tape_removal(file: FileId, content: Version) -> Key {
+    KeyWriter::new(b'v').raw(&[TAPE_REMOVAL]).u64(file.0).u64(content.0).0
+}
+
+/// Precedes all that is to be removed from tape.
+pub fn tape_removals() -> Key {
+    KeyWriter::new(b'v').raw(&[TAPE_REMOVAL]).0
+}
+
+/// The file in the key of a copy, a wish or a removal.
+pub fn tape_file(key: &[u8]) -> Option<FileId> {
+    number(key, 2).map(FileId)
+}
+
 /// What the `number`th change since start `boot` did to usage.
 pub fn usage_change(boot: u64, number: u64) -> Key {
     KeyWriter::new(b'q').raw(&[USAGE_CHANGE]).u64(boot).u64(number).0
@@ -322,6 +378,72 @@ fn payer_at(key: &[u8], at: usize) -> Option<Payer> {
         name => Some(std::str::from_utf8(name).ok()?.parse().ok()?),
     };
     Some(Payer { kind, id, pool })
+}
+
+fn of_pool(what: u8, pool: &PoolName) -> KeyWriter {
+    // No name of a pool has a zero byte: none precedes the keys of another.
+    KeyWriter::new(b'y').raw(&[what]).raw(pool.as_str().as_bytes()).raw(&[0])
+}
+
+/// A file of an exposed pool that was changed.
+pub fn expose_note(pool: &PoolName, file: FileId) -> Key {
+    of_pool(EXPOSE_NOTE, pool).u64(file.0).0
+}
+
+/// Precedes all files of the pool that were changed.
+pub fn expose_notes(pool: &PoolName) -> Key {
+    of_pool(EXPOSE_NOTE, pool).0
+}
+
+/// A file or directory that lies where the pool is exposed.
+pub fn exposed(pool: &PoolName, file: FileId) -> Key {
+    of_pool(EXPOSED, pool).u64(file.0).0
+}
+
+/// Precedes all that lies where the pool is exposed.
+pub fn exposed_all(pool: &PoolName) -> Key {
+    of_pool(EXPOSED, pool).0
+}
+
+/// What has a name there.
+pub fn exposed_entry(pool: &PoolName, directory: FileId, name: &Name) -> Key {
+    of_pool(EXPOSED_ENTRY, pool).u64(directory.0).raw(name.as_bytes()).0
+}
+
+/// Precedes all names in a directory there.
+pub fn exposed_entries_of(pool: &PoolName, directory: FileId) -> Key {
+    of_pool(EXPOSED_ENTRY, pool).u64(directory.0).0
+}
+
+/// Precedes all names there.
+pub fn exposed_entries(pool: &PoolName) -> Key {
+    of_pool(EXPOSED_ENTRY, pool).0
+}
+
+/// How far the pool's exposure is.
+pub fn exposed_pool(pool: &PoolName) -> Key {
+    of_pool(EXPOSED_POOL, pool).0
+}
+
+/// Precedes what is said of how far exposures are.
+pub fn exposed_pools() -> Key {
+    KeyWriter::new(b'y').raw(&[EXPOSED_POOL]).0
+}
+
+/// The steps that were last begun where the pool is exposed.
+pub fn expose_steps(pool: &PoolName) -> Key {
+    of_pool(EXPOSE_STEPS, pool).0
+}
+
+/// The pool in such a key.
+pub fn exposed_pool_name(key: &[u8]) -> Option<PoolName> {
+    let name = key.get(2..)?.split(|&byte| byte == 0).next()?;
+    std::str::from_utf8(name).ok()?.parse().ok()
+}
+
+/// The file at the end of a key of a note, or of what is exposed.
+pub fn exposed_file(key: &[u8]) -> Option<FileId> {
+    number(key, key.len().checked_sub(8)?).map(FileId)
 }
 
 /// Precedes all keys of a kind.
@@ -454,6 +576,8 @@ mod tests {
         assert_eq!(payer(&limits(&whose)), Some(whose.clone()));
         assert_eq!(share_parts(&share(MdtIndex(3), &whose)), Some((MdtIndex(3), whose)));
         assert_eq!(share_parts(&shares()), None);
+        assert_eq!(tape_file(&tape_removal(FileId(9), Version(4))), Some(FileId(9)));
+        assert_eq!(tape_file(&tape_wish(FileId(9))), Some(FileId(9)));
         assert_eq!(chunk_id(&chunk(shared)), Some(shared));
         assert_eq!(deleted_parts(&deleted(FileId(1), FileId(2))), Some((FileId(1), FileId(2))));
         assert_eq!(deletion_parts(&deletion(5, FileId(2))), Some((5, FileId(2))));

@@ -5,7 +5,8 @@ use minicbor::{Decode, Encode};
 use tieline_types::quota::{Grace, Limits, Payer, Share, Used};
 use tieline_types::{
     Acls, ClientId, Digest, FileId, FileKind, FsName, Gid, Grant, GrantedId, Layout, LostLock,
-    MdtIndex, Mode, Name, OstIndex, OstPlace, Scope, SessionId, Time, TokenHolder, Uid, Version,
+    MdtIndex, Mode, Name, OnTape, OstIndex, OstPlace, PoolName, Scope, SessionId, TapeCopy, Time,
+    TokenHolder, Uid, Version, WishState,
 };
 pub use tieline_types::{Identity, MappedTo};
 
@@ -24,7 +25,8 @@ pub struct Superblock {
     /// The next session id nobody has reserved; grants count with it.
     #[n(3)]
     pub session_serial: u64,
-    /// Feature bits without which the store must not be opened: [`FEATURE_USAGE`].
+    /// Feature bits without which the store must not be opened: [`FEATURE_USAGE`],
+    /// [`FEATURE_TAPE`].
     #[n(4)]
     pub features: u64,
     /// How often the MDT was started.
@@ -44,6 +46,8 @@ pub struct Superblock {
 
 /// Every change counts who uses how much: a build that does not must not change the store.
 pub const FEATURE_USAGE: u64 = 1;
+/// Files are on tape: a build that does not know that would forget where.
+pub const FEATURE_TAPE: u64 = 2;
 
 impl Record for Superblock {
     const VERSION: u8 = 1;
@@ -120,6 +124,20 @@ pub struct Inode {
     /// The commit that last changed the bytes, if `version` is of a later one that did not.
     #[n(22)]
     pub content: Option<Version>,
+    /// Of what was archived: what tape has, and what OSTs have no more.
+    #[n(23)]
+    pub tape: Option<OfTape>,
+}
+
+/// What a file's record says of its copy on tape: the rest is in [`Archived`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct OfTape {
+    /// The bytes that tape has: the commit that last changed them.
+    #[n(0)]
+    pub content: Version,
+    /// Bytes that OSTs gave up, and that were not restored since.
+    #[n(1)]
+    pub released: Option<u64>,
 }
 
 impl Inode {
@@ -160,6 +178,32 @@ impl Inode {
             acls: None,
             is_uncounted: None,
             content: None,
+            tape: None,
+        }
+    }
+
+    /// The commit that last changed the bytes.
+    pub fn content_version(&self) -> Version {
+        self.content.unwrap_or(self.version)
+    }
+
+    /// How it stands to its copy on tape, if it has one.
+    pub fn on_tape(&self) -> Option<OnTape> {
+        let OfTape { content, released } = self.tape?;
+        Some(match (content == self.content_version(), released.is_some()) {
+            (true, false) => OnTape::Archived,
+            (true, true) => OnTape::Released,
+            (false, false) => OnTape::Dirty,
+            (false, true) => OnTape::DirtyReleased,
+        })
+    }
+
+    /// Bytes that OSTs have. As in Lustre, of what is released a block is told: programs take a
+    /// file without blocks for one hole, and would not read it.
+    pub fn on_disk(&self) -> u64 {
+        match self.tape.and_then(|tape| tape.released) {
+            Some(released) => self.stored.saturating_sub(released).max(512),
+            None => self.stored,
         }
     }
 }
@@ -232,6 +276,19 @@ pub struct Chunk {
     /// CRC32C per 4 KiB block, where the objects do not carry their own.
     #[n(5)]
     pub checks: Option<Vec<u32>>,
+    /// If OSTs gave it up: until it was restored. One file refers to it then.
+    #[n(6)]
+    pub tape: Option<TapePlace>,
+}
+
+/// Where a chunk begins in the copy of its file on tape.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct TapePlace {
+    /// Whose HSM has the copy.
+    #[n(0)]
+    pub pool: PoolName,
+    #[n(1)]
+    pub offset: u64,
 }
 
 impl Record for Chunk {
@@ -258,6 +315,55 @@ pub struct Freed {
 impl Record for Freed {
     const VERSION: u8 = 1;
     const NAME: &'static str = "freed chunk";
+}
+
+/// What tape has of a file; which, the key says.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Archived {
+    #[n(0)]
+    pub copy: TapeCopy,
+    /// The commit that had last changed the bytes.
+    #[n(1)]
+    pub content: Version,
+}
+
+impl Record for Archived {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "copy on tape";
+}
+
+/// A file is to be archived or restored; which, the key says.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Wished {
+    #[n(0)]
+    pub state: WishState,
+}
+
+impl Record for Wished {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "wish of tape";
+}
+
+/// A copy on tape that no file needs any more: the HSM is told to remove it.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct TapeRemoval {
+    #[n(0)]
+    pub pool: PoolName,
+    #[n(1)]
+    pub uris: Vec<String>,
+    #[n(2)]
+    pub since: Time,
+    /// Tries that failed.
+    #[n(3)]
+    pub tries: u32,
+    /// Not before: milliseconds since 1970.
+    #[n(4)]
+    pub next_ms: u64,
+}
+
+impl Record for TapeRemoval {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "removal from tape";
 }
 
 /// Copies are missing, and made in the background; of what, the key says.
@@ -643,4 +749,128 @@ pub struct QuotaGrace {
 impl Record for QuotaGrace {
     const VERSION: u8 = 1;
     const NAME: &'static str = "quota grace";
+}
+
+/// A file or directory of an exposed pool was changed: whoever looks after the exposure looks at
+/// it. Pool and file are in the key.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ExposeNote {
+    #[n(0)]
+    pub at: Time,
+    /// Who changed it last: it may have the file open still.
+    #[n(1)]
+    pub session: SessionId,
+}
+
+impl Record for ExposeNote {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "note of what is exposed";
+}
+
+/// A file or directory that may lie where its pool is exposed; pool and file are in the key. It is
+/// there before anything lies there, and as long as something may.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Exposed {
+    /// Of a file: which bytes.
+    #[n(0)]
+    pub content: Version,
+    /// Under which names: in directories that are exposed, too.
+    #[n(1)]
+    pub names: Vec<NameOf>,
+    #[n(2)]
+    pub uid: Uid,
+    #[n(3)]
+    pub gid: Gid,
+    /// As it was given there.
+    #[n(4)]
+    pub mode: Mode,
+    #[n(5)]
+    pub mtime: Time,
+    #[n(6)]
+    pub size: u64,
+    #[n(7)]
+    pub is_directory: bool,
+    /// A step did not succeed: what lies there of it is taken away first.
+    #[n(8)]
+    pub is_doubtful: bool,
+}
+
+impl Record for Exposed {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "exposed file";
+}
+
+/// What has a name where a pool is exposed; the name is in the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ExposedEntry {
+    #[n(0)]
+    pub id: FileId,
+}
+
+impl Record for ExposedEntry {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "exposed name";
+}
+
+/// How far the exposure of a pool is; the pool is in the key.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ExposedPool {
+    /// As the map says which one it is.
+    #[n(0)]
+    pub since: Version,
+    /// What lies there is not known: it is to be emptied first.
+    #[n(1)]
+    pub is_unknown: bool,
+    /// Files up to this one were looked at when it began; `None`: all were.
+    #[n(2)]
+    pub walked: Option<FileId>,
+    /// The directory was marked as ours: it is not taken for another from now on.
+    #[n(3)]
+    pub is_marked: bool,
+}
+
+impl Record for ExposedPool {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "exposed pool";
+}
+
+/// Steps that were begun where a pool is exposed and may not have ended: they are done again before
+/// anything else is.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ExposeSteps {
+    /// The message that says them.
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub message: Vec<u8>,
+    /// What they mean here, in their order.
+    #[n(1)]
+    pub groups: Vec<StepGroup>,
+}
+
+/// Steps that are done together or not, and what is written then.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct StepGroup {
+    #[n(0)]
+    pub steps: u32,
+    #[n(1)]
+    pub done: Vec<LaterWrite>,
+    #[n(2)]
+    pub undone: Vec<LaterWrite>,
+}
+
+/// What is written when steps have ended.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct LaterWrite {
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub key: Vec<u8>,
+    /// `None`: it is deleted.
+    #[n(1)]
+    #[cbor(with = "minicbor::bytes")]
+    pub value: Option<Vec<u8>>,
+}
+
+impl Record for ExposeSteps {
+    const VERSION: u8 = 1;
+    const NAME: &'static str = "steps of an exposure";
 }

@@ -11,6 +11,7 @@ use tieline_format::object::{ObjectError, ObjectFooter, ObjectTrailer};
 use tieline_format::{Record, RecordError};
 use tieline_types::acl::{AccessList, DefaultList, Named, Who};
 use tieline_types::quota::{Grace, Limits, Payer, PayerKind, Share, Used};
+use tieline_types::tape::WishFailure;
 use tieline_types::*;
 
 pub fn all() -> Vec<Sample> {
@@ -84,7 +85,15 @@ pub fn decode_all(bytes: &[u8]) -> Vec<Result<(), RecordError>> {
         decode::<mdt::StoredExtent>(bytes),
         decode::<mdt::Chunk>(bytes),
         decode::<mdt::Freed>(bytes),
+        decode::<mdt::Archived>(bytes),
+        decode::<mdt::Wished>(bytes),
+        decode::<mdt::TapeRemoval>(bytes),
         decode::<mdt::XattrValue>(bytes),
+        decode::<mdt::ExposeNote>(bytes),
+        decode::<mdt::Exposed>(bytes),
+        decode::<mdt::ExposedEntry>(bytes),
+        decode::<mdt::ExposedPool>(bytes),
+        decode::<mdt::ExposeSteps>(bytes),
         decode::<mdt::Session>(bytes),
         decode::<mdt::Shown>(bytes),
         decode::<mdt::Answer>(bytes),
@@ -104,6 +113,9 @@ pub fn records() -> Vec<Sample> {
     let mut samples = vec![record("", superblock()), record("", inode())];
     let inode_content = mdt::Inode { content: Some(Version(12_300)), ..inode() };
     samples.push(record("-content", inode_content));
+    let of_tape = mdt::OfTape { content: Version(12_300), released: Some(4 << 20) };
+    samples.push(record("-tape", mdt::Inode { tape: Some(of_tape), ..inode() }));
+    samples.extend(tape_records());
     let inode_acls = mdt::Inode { acls: Some(Box::new(acls())), ..inode() };
     samples.push(record("-acls", inode_acls));
     let restored = mdt::Superblock { restored: Some(time(5)), ..superblock() };
@@ -116,6 +128,7 @@ pub fn records() -> Vec<Sample> {
     let freed = mdt::Freed { length: 4 << 20, places, file: file(), is_split: None };
     samples.push(record("-split", mdt::Freed { is_split: Some(true), ..freed.clone() }));
     samples.push(record("", freed));
+    samples.extend(exposed_records());
     let lacking = mdt::Lacking { since: time(3), file: file(), next: 1 << 30 };
     samples.push(record("", lacking));
     samples.push(record("", mdt::XattrValue { value: b"adler32:01234567".to_vec() }));
@@ -339,6 +352,7 @@ fn inode() -> mdt::Inode {
         acls: None,
         is_uncounted: None,
         content: None,
+        tape: None,
     }
 }
 
@@ -389,6 +403,83 @@ fn extents() -> Vec<Sample> {
     ]
 }
 
+fn exposed_records() -> Vec<Sample> {
+    let names = vec![mdt::NameOf { parent: directory(), name: "run7.root".parse().unwrap() }];
+    let exposed = mdt::Exposed {
+        content: Version(12_345),
+        names,
+        uid: Uid(5001),
+        gid: Gid(6001),
+        mode: Mode::new(0o640),
+        mtime: time(4),
+        size: 1 << 20,
+        is_directory: false,
+        is_doubtful: true,
+    };
+    let pool = mdt::ExposedPool {
+        since: Version(8),
+        is_unknown: false,
+        walked: Some(file()),
+        is_marked: true,
+    };
+    let later = mdt::LaterWrite { key: key::inode(file()), value: Some(vec![1, 0, 0x80]) };
+    let gone = mdt::LaterWrite { key: key::superblock(), value: None };
+    let group = mdt::StepGroup { steps: 2, done: vec![later], undone: vec![gone] };
+    let steps = mdt::ExposeSteps { message: vec![0x80], groups: vec![group] };
+    vec![
+        record("", mdt::ExposeNote { at: time(3), session: SessionId(77) }),
+        record("", exposed),
+        record("", mdt::ExposedEntry { id: file() }),
+        record("", pool),
+        record("", steps),
+        record("-exposed", exposed_map()),
+    ]
+}
+
+fn exposed_map() -> FederationMap {
+    let exposure = map::Exposure {
+        directory: "/srv/exposed".into(),
+        ost: OstIndex(3),
+        since: Version(8),
+        is_over: Some(true),
+    };
+    let pools = vec![Pool {
+        name: "fast".parse().unwrap(),
+        osts: vec![OstIndex(3)],
+        exposure: Some(exposure),
+        hsm: None,
+    }];
+    FederationMap { pools, ..federation_map() }
+}
+
+fn tape_records() -> Vec<Sample> {
+    let pool: PoolName = "uf".parse().unwrap();
+    let uris = vec!["osm://osm/?store=sql&group=cms&bfid=3434.0.994".to_owned()];
+    let copy = TapeCopy {
+        uris: uris.clone(),
+        pool: pool.clone(),
+        size: 70_000_000,
+        digest: Digest::blake3([0xd1; 32]),
+        adler32: 0x0123_4567,
+        at: time(5),
+    };
+    let failure = WishFailure {
+        kind: ErrorKind::NoSpace,
+        detail: "put: exit status 41 (no space left on device)".to_owned(),
+        at: time(6),
+    };
+    let state = WishState { failure: Some(failure), ..WishState::new(TapeWish::Archive, time(4)) };
+    let (tries, next_ms) = (3, 1_700_000_120_000);
+    let removal = mdt::TapeRemoval { pool: pool.clone(), uris, since: time(7), tries, next_ms };
+    let tape = Some(mdt::TapePlace { pool, offset: 8 << 20 });
+    vec![
+        record("", mdt::Archived { copy, content: Version(12_300) }),
+        record("", mdt::Wished { state }),
+        record("", removal),
+        record("-tape", mdt::Chunk { tape, places: vec![], ..chunk() }),
+    ]
+}
+
 fn chunk() -> mdt::Chunk {
     mdt::Chunk {
         length: 4 << 20,
@@ -397,6 +488,7 @@ fn chunk() -> mdt::Chunk {
         digest: Some(Digest::blake3([0xd1; 32])),
         adler32: Some(0x0123_4567),
         checks: Some(vec![1, 0xffff_ffff]),
+        tape: None,
     }
 }
 
@@ -417,7 +509,12 @@ fn federation_map() -> FederationMap {
         mdts: vec![mdt, Mdt { mdt: MdtIndex(1), home: "fnal".parse().unwrap(), addresses: vec![] }],
         junctions: vec![junction],
         osts: vec![ost],
-        pools: vec![Pool { name: "fast".parse().unwrap(), osts: vec![OstIndex(3)] }],
+        pools: vec![Pool {
+            name: "fast".parse().unwrap(),
+            osts: vec![OstIndex(3)],
+            exposure: None,
+            hsm: None,
+        }],
         security: None,
         invitations: None,
         repositories: None,
@@ -429,6 +526,7 @@ pub fn keys() -> Vec<Sample> {
     let name = "run7.root".parse().unwrap();
     let xattr = XattrName::new(*b"user.checksum").unwrap();
     let (file, session) = (file(), SessionId(77));
+    let pool: PoolName = "fast".parse().unwrap();
     let keys = [
         ("answer", key::answer(session, RequestNumber(1000))),
         ("entry", key::entry(directory(), &name)),
@@ -442,11 +540,19 @@ pub fn keys() -> Vec<Sample> {
         ("limits", key::limits(&payer())),
         ("grace", key::grace(PayerKind::Group)),
         ("share", key::share(MdtIndex(1), &payer())),
+        ("expose-note", key::expose_note(&pool, file)),
+        ("exposed", key::exposed(&pool, file)),
+        ("exposed-entry", key::exposed_entry(&pool, directory(), &name)),
+        ("exposed-pool", key::exposed_pool(&pool)),
+        ("expose-steps", key::expose_steps(&pool)),
         ("superblock", key::superblock()),
         ("orphan", key::orphan(file, session)),
         ("session", key::session(session)),
         ("extent", key::extent(file, 1 << 30)),
         ("xattr", key::xattr(file, &xattr)),
+        ("tape-copy", key::tape_copy(file)),
+        ("tape-wish", key::tape_wish(file)),
+        ("tape-removal", key::tape_removal(file, Version(12_300))),
         ("deleted", key::deleted(directory(), file)),
         ("identities", key::identities()),
         ("identity", key::identity(IdentityKind::Group, 6001)),

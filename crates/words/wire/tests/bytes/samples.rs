@@ -2,11 +2,13 @@
 
 mod capabilities;
 mod chunks;
+mod exposed;
 mod kept;
 mod limits;
 mod maps;
 mod names;
 mod people;
+mod tape;
 mod trees;
 
 use self::chunks::{adopted_calls, chunk_calls, copy_calls, mirror_calls};
@@ -112,6 +114,7 @@ fn call(op: Op) -> Vec<Sample> {
         Op::Usage => pair(meta::Usage {}, usage()),
         Op::ReportPlace | Op::ExtendMirrors | Op::ResyncFile | Op::SplitMirror => mirror_calls(op),
         Op::FetchChunk | Op::VerifyObject => copy_calls(op),
+        Op::AskTape | Op::GetTape | Op::GiveUpBytes | Op::DriveTape => tape::calls(op),
         Op::ListDeleted | Op::Undelete | Op::DumpMdt | Op::CheckMdt => ledger_calls(op),
         Op::ListChores => chores(),
         Op::ReadTree | Op::ReportTrails | Op::ReadFiles => trees::calls(op),
@@ -141,6 +144,7 @@ fn call(op: Op) -> Vec<Sample> {
         | Op::Fill
         | Op::ListObjects
         | Op::GrantRoom => chunk_calls(op),
+        Op::StageFile | Op::ArrangeExposed | Op::ListExposed => exposed::calls(op),
         Op::RecordSums | Op::ListAdopted | Op::ChecksumAdopted => adopted_calls(op),
     }
 }
@@ -454,6 +458,7 @@ pub fn others() -> Vec<Sample> {
         is_shared: None,
         writes: None,
         moves: None,
+        asks_open: None,
     };
     let moved = Recall { files: vec![], moves: Some(true), ..recall.clone() };
     let looked_at = Recall {
@@ -464,7 +469,9 @@ pub fn others() -> Vec<Sample> {
         is_shared: Some(true),
         writes: None,
         moves: None,
+        asks_open: None,
     };
+    let asked = Recall { asks_open: Some(true), files: vec![file()], ..looked_at.clone() };
     let unit = ExclusiveUnit {
         attributes: attributes(),
         layout: layout(),
@@ -473,6 +480,7 @@ pub fn others() -> Vec<Sample> {
     };
     vec![
         message("lease-exclusive", LeaseGrant { exclusive: Some(vec![unit]), ..lease() }),
+        message("notice-recall-asks-open", Notice::Recall(asked)),
         message("notice-recall-shared", Notice::Recall(looked_at)),
         message("attributes-acls", Attributes { acls: Some(Box::new(acls())), ..attributes() }),
         message("attributes-content", Attributes { content: Some(Version(40)), ..attributes() }),
@@ -542,6 +550,7 @@ fn attributes() -> Attributes {
         project: None,
         is_written: None,
         content: None,
+        tape: None,
     }
 }
 

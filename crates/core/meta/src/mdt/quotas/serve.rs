@@ -166,6 +166,7 @@ impl Mdt {
                 is_shared: Some(true),
                 writes: None,
                 moves: None,
+                asks_open: None,
             };
             let recaller = self.parts.recaller.clone();
             waiting.spawn(async move {

@@ -19,6 +19,14 @@ pub fn map_calls(op: Op) -> Vec<Sample> {
     let mut samples = pair(edit(MapEdit::PoolNew(pool.clone())), reply);
     let add = MapEdit::PoolAdd { pool: pool.clone(), osts: osts.clone() };
     let remove = MapEdit::PoolRemove { pool: pool.clone(), osts };
+    let expose = MapEdit::PoolExpose {
+        pool: pool.clone(),
+        directory: "/srv/exposed".into(),
+        ost: Some(OstIndex(3)),
+        is_trusted: true,
+    };
+    samples.push(request("-pool-expose", edit(expose)));
+    samples.push(request("-pool-hide", edit(MapEdit::PoolHide(pool.clone()))));
     samples.push(request("-pool-destroy", edit(MapEdit::PoolDestroy(pool))));
     samples.push(request("-pool-add", edit(add)));
     samples.push(request("-pool-remove", edit(remove)));
@@ -39,6 +47,11 @@ pub fn map_calls(op: Op) -> Vec<Sample> {
     let removed = MapEdit::DoorRemove(door.principal.clone());
     samples.push(request("-door-set", edit(MapEdit::DoorSet(door))));
     samples.push(request("-door-remove", edit(removed)));
+    let pool = || "fast".parse().unwrap();
+    let tape = MapEdit::PoolHsm { pool: pool(), hsm: Some(tape::hsm()) };
+    samples.push(request("-pool-hsm", edit(tape)));
+    let no_tape = MapEdit::PoolHsm { pool: pool(), hsm: None };
+    samples.push(request("-pool-no-hsm", edit(no_tape)));
     let issuer = issuer();
     let removed = MapEdit::IssuerRemove(issuer.url.clone());
     samples.push(request("-issuer-set", edit(MapEdit::IssuerSet(issuer))));

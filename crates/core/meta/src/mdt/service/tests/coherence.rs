@@ -209,6 +209,7 @@ async fn play(seed: u64) -> usize {
         map: map_cell(),
         recaller: caches.clone(),
         copies: Arc::new(Alone),
+        exposer: Arc::new(Alone),
         limits: Arc::new(Alone),
         log: None,
     };

@@ -1,4 +1,8 @@
 //! Changes of the federation map, as pure functions with Lustre's meanings.
+//!
+//! Knows neither who may change it nor who signs it. An edit is done whole or not at all.
+
+mod exposure;
 
 use minicbor::bytes::ByteVec;
 use std::collections::BTreeSet;
@@ -8,6 +12,7 @@ use tieline_format::map::{
     Security, Service,
 };
 use tieline_types::door::DoorError;
+use tieline_types::tape::{Hsm, HsmError};
 use tieline_types::{
     Door, ErrorKind, FileId, Issuer, IssuerError, MachineTrust, MdtIndex, Name, OstIndex, PoolName,
     RepositoryName, SiteName, Version,
@@ -25,6 +30,8 @@ const KEY_BYTES_MAX: usize = 1100;
 const DOORS_MAX: usize = 256;
 const ISSUERS_MAX: usize = 64;
 const ADDRESS_BYTES_MAX: usize = 255;
+/// Of an exposed directory.
+const DIRECTORY_BYTES_MAX: usize = 1024;
 
 /// Why the map was not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +42,22 @@ pub enum EditError {
     NoPool(PoolName),
     #[error("pool {pool} still has {count} OSTs: remove them first")]
     PoolNotEmpty { pool: PoolName, count: usize },
+    #[error(
+        "pool {pool} is exposed in {directory} already: say `tieline pool set {pool} --no-expose` \
+         first"
+    )]
+    PoolExposed { pool: PoolName, directory: String },
+    #[error("pool {0} is not exposed")]
+    NotExposed(PoolName),
+    #[error("pool {0} has no OSTs: add one whose machine has the directory")]
+    NowhereExposed(PoolName),
+    #[error("`{0}` is no absolute path of at most {DIRECTORY_BYTES_MAX} bytes without `..`")]
+    NoDirectory(String),
+    #[error(
+        "rule {rule} has bytes encrypted on their way to and from OSTs, and whoever reads the disk \
+         of an exposed pool reads them plain: say --at-rest trusted if that is meant"
+    )]
+    AtRest { rule: String },
     #[error("{ost} is not in the federation map", ost = .0.label())]
     NoOst(OstIndex),
     #[error("{ost} is in pool {pool} already", ost = .ost.label())]
@@ -49,6 +72,8 @@ pub enum EditError {
     NoMachine(String),
     #[error(transparent)]
     Door(#[from] DoorError),
+    #[error(transparent)]
+    Hsm(#[from] HsmError),
     #[error("{0} is a server of the federation: a door has a principal and services of its own")]
     ServerNoDoor(String),
     #[error("{0} is no door: `tieline door list` shows who is")]
@@ -101,8 +126,13 @@ impl EditError {
                 ErrorKind::NotFound
             }
             Self::PoolNotEmpty { .. } => ErrorKind::NotEmpty,
+            Self::PoolExposed { .. } => ErrorKind::Busy,
+            Self::AtRest { .. } => ErrorKind::NotPermitted,
+            Self::NotExposed(_) | Self::NowhereExposed(_) | Self::NoDirectory(_) => {
+                ErrorKind::InvalidArgument
+            }
             Self::NoDoor(_) => ErrorKind::NotFound,
-            Self::Door(_) | Self::ServerNoDoor(_) => ErrorKind::InvalidArgument,
+            Self::Door(_) | Self::ServerNoDoor(_) | Self::Hsm(_) => ErrorKind::InvalidArgument,
             Self::NoIssuer(_) => ErrorKind::NotFound,
             Self::Issuer(_) => ErrorKind::InvalidArgument,
             Self::DoorsFull | Self::IssuersFull => ErrorKind::NoSpace,
@@ -123,6 +153,11 @@ pub fn apply(map: &FederationMap, edit: &MapEdit, now_ms: u64) -> Result<Federat
         MapEdit::PoolDestroy(name) => pool_destroy(&mut map, name)?,
         MapEdit::PoolAdd { pool, osts } => pool_add(&mut map, pool, osts)?,
         MapEdit::PoolRemove { pool, osts } => pool_remove(&mut map, pool, osts)?,
+        MapEdit::PoolExpose { pool, directory, ost, is_trusted } => {
+            exposure::expose(&mut map, pool, (directory, *ost), *is_trusted)?;
+        }
+        MapEdit::PoolHide(pool) => exposure::hide(&mut map, pool)?,
+        MapEdit::PoolHsm { pool, hsm } => pool_hsm(&mut map, pool, hsm.as_ref())?,
         MapEdit::OstActivate(ost) => set_active(&mut map, *ost, true)?,
         MapEdit::OstDeactivate(ost) => set_active(&mut map, *ost, false)?,
         MapEdit::FlavorSet(rule) => match &mut map.security {
@@ -158,13 +193,24 @@ fn pool_new(map: &mut FederationMap, name: &PoolName) -> Result<(), EditError> {
     if map.pool(name).is_some() {
         return Err(EditError::PoolExists(name.clone()));
     }
-    map.pools.push(Pool { name: name.clone(), osts: vec![] });
+    map.pools.push(Pool { name: name.clone(), osts: vec![], exposure: None, hsm: None });
     map.pools.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(())
 }
 
+fn pool_hsm(map: &mut FederationMap, name: &PoolName, hsm: Option<&Hsm>) -> Result<(), EditError> {
+    let pool = pool_mut(map, name)?;
+    if let Some(hsm) = hsm {
+        hsm.validate()?;
+    }
+    pool.hsm = hsm.cloned();
+    Ok(())
+}
+
 fn pool_destroy(map: &mut FederationMap, name: &PoolName) -> Result<(), EditError> {
-    let count = pool_mut(map, name)?.osts.len();
+    let pool = pool_mut(map, name)?;
+    exposure::check_hidden(pool)?;
+    let count = pool.osts.len();
     if count > 0 {
         return Err(EditError::PoolNotEmpty { pool: name.clone(), count });
     }
@@ -203,6 +249,9 @@ fn pool_remove(
     for &ost in osts {
         if !pool.osts.contains(&ost) {
             return Err(EditError::NotInPool { pool: name.clone(), ost });
+        }
+        if pool.exposed().is_some_and(|exposure| exposure.ost == ost) {
+            exposure::check_hidden(pool)?;
         }
         pool.osts.retain(|other| *other != ost);
     }
@@ -547,6 +596,20 @@ mod tests {
         let map = apply(&map, &MapEdit::PoolRemove { pool: pool(), osts }).unwrap();
         let map = apply(&map, &MapEdit::PoolDestroy(pool())).unwrap();
         assert!(map.pools.is_empty());
+    }
+
+    #[test]
+    fn a_pool_has_an_hsm_that_can_be() {
+        let map = apply(&map(), &MapEdit::PoolNew(pool())).unwrap();
+        let edit = |script: &str| {
+            let hsm = Some(Hsm::new(script.to_owned(), "osm".to_owned()));
+            MapEdit::PoolHsm { pool: pool(), hsm }
+        };
+        assert!(matches!(apply(&map, &edit("osm")), Err(EditError::Hsm(_))));
+        let with = apply(&map, &edit("/etc/tieline/hsm/osm")).unwrap();
+        assert!(with.pool(&pool()).unwrap().hsm.is_some());
+        let without = apply(&with, &MapEdit::PoolHsm { pool: pool(), hsm: None }).unwrap();
+        assert!(without.pool(&pool()).unwrap().hsm.is_none());
     }
 
     #[test]
