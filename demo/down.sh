@@ -11,6 +11,13 @@ if [ ! -d "$folder" ]; then
   echo "There is no demo in $folder."
   exit
 fi
+# Left by a chapter that was interrupted.
+for place in "$folder"/cvmfs/*; do
+  if mountpoint -q "$place"; then "$tieline" umount "$place"; fi
+done
+for machine in "$folder"/machines/*; do
+  if [ -d "$machine" ]; then "$tieline" vm stop --force --machines "$folder/machines" "${machine##*/}" || true; fi
+done
 if [ -d "$folder/federation" ]; then
   "$tieline" dev down --dir "$folder/federation"
 fi
@@ -19,7 +26,9 @@ if [ -e "$folder/mount-made" ]; then
   rmdir "$(cat "$folder/mount")"
 fi
 if [ "${KEEP:-}" = 1 ]; then
-  rm -rf "$folder/federation" "$folder/mount" "$folder/mount-made" "$folder/mass.png"
+  for made in federation mount mount-made mass.png conditions keys cvmfs machines job.sh copy.root ann.cc; do
+    rm -rf "${folder:?}/$made"
+  done
   echo "Gone. What was downloaded is still in $folder."
 else
   rm -rf "$folder"

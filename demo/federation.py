@@ -13,14 +13,20 @@ class Demo:
 
     def __init__(self, tieline, folder, mount):
         self.tieline, self.folder, self.mount = tieline, folder, mount
-        status = json.loads(self.run("dev", "status", "--dir", f"{folder}/federation", "--json"))
+        self.dir = f"{folder}/federation"
+        status = json.loads(self.run("dev", "status", "--dir", self.dir, "--json"))
         self.processes = {process["name"]: process for process in status["processes"]}
+        self.door = status["door"]
 
-    def run(self, *words):
-        done = subprocess.run([self.tieline, *words], capture_output=True, text=True)
-        if done.returncode != 0:
-            sys.exit(f"tieline {' '.join(words)} failed:\n{done.stderr}")
-        return done.stdout
+    def run(self, *words, **how):
+        return call([self.tieline, *words], **how)
+
+    def tickets(self, user):
+        """An environment in which `user` has a ticket; the KDC's users have their names as passwords."""
+        kdc, cache = f"{self.dir}/kdc", f"FILE:{self.folder}/{user}.cc"
+        own = {**os.environ, "KRB5_CONFIG": f"{kdc}/krb5.conf", "KRB5CCNAME": cache}
+        call(["kinit", user], input=f"{user}\n", env=own)
+        return own
 
     def metrics(self):
         """The mount's counters: name with labels to value."""
@@ -32,6 +38,24 @@ class Demo:
 
     def at(self, *parts):
         return os.path.join(self.mount, *parts)
+
+
+def call(words, **how):
+    """Runs a program, and gives what it printed. If it fails, so does the demo, with what it said."""
+    done = subprocess.run(words, capture_output=True, text=True, **how)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, words))} failed:\n{done.stderr or done.stdout}")
+    return done.stdout
+
+
+def wait_until(what, holds, patience=60):
+    """Looks again and again; gives the seconds that it took."""
+    start = time.monotonic()
+    while not holds():
+        if time.monotonic() - start > patience:
+            sys.exit(f"{what}: not after {patience} s")
+        time.sleep(0.05)
+    return time.monotonic() - start
 
 
 class Measured:
@@ -72,6 +96,10 @@ def size(count):
         if count < 1024 or unit == "GiB":
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
         count /= 1024
+
+
+def chapter(number, text):
+    print(f"\n\033[1;7m {number}. {text} \033[0m", flush=True)
 
 
 def title(text):

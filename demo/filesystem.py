@@ -8,7 +8,7 @@ import time
 
 import analysis
 import wire
-from federation import Measured, size, title
+from federation import Measured, chapter, size, title
 
 # Files whose name holds one of these go to fnal; the others to uf.
 AT_FNAL = ("nano_dy", "pfnano")
@@ -87,9 +87,7 @@ def rate(demo):
 
 def stranger(demo):
     title("A stranger comes")
-    kdc, cache = f"{demo.folder}/federation/kdc", f"FILE:{demo.folder}/ann.cc"
-    own = {**os.environ, "KRB5_CONFIG": f"{kdc}/krb5.conf", "KRB5CCNAME": cache}
-    subprocess.run(["kinit", "ann"], input="ann\n", text=True, env=own, check=True, stdout=subprocess.DEVNULL)
+    own = demo.tickets("ann")
     place = f"tieline://{demo.processes['mds-uf']['address']}/extenci"
     print(f"  ann@EXTENCI.ORG has a ticket of this realm, and is nobody here: tieline ls {place}")
     asked = subprocess.run([demo.tieline, "ls", place], capture_output=True, text=True, env=own)
@@ -119,7 +117,8 @@ def protected(demo, paths):
             sys.exit("bytes of events crossed in clear under krb5p")
 
 
-def chapter(demo, files):
+def show(demo, files):
+    chapter(1, "One file system over two sites")
     paths = put_events(demo, files)
     where(demo, paths)
     analyse(demo, paths)

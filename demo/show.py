@@ -9,7 +9,11 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import clients
+import doors
 import filesystem
+import published
+import tape
 from federation import Demo, title
 
 
@@ -36,7 +40,11 @@ def main():
     parser.add_argument("files", nargs="+")
     arguments = parser.parse_args()
     demo = Demo(arguments.tieline, arguments.folder, arguments.mount)
-    filesystem.chapter(demo, arguments.files)
+    paths = filesystem.show(demo, arguments.files)
+    published.show(demo)
+    doors.show(demo, paths)
+    tape.show(demo, paths)
+    clients.show(demo)
     next_steps(demo)
 
 

@@ -2,8 +2,8 @@
 # `make demo`: a whole federation on this machine, with real CMS events in it.
 #
 # Settings, by environment or `make demo NAME=value`: MOUNT (where the file system appears), FILES (ROOT files
-# of your own instead of the published ones), YES=1 (do not ask). Its own test also sets PROGRAM and PYTHON, to
-# use what is built and installed already.
+# of your own instead of the published ones), IMAGE=1 (also a virtual client, as root), YES=1 (do not ask). Its own
+# test also sets PROGRAM and PYTHON, to use what is built and installed already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,9 +24,11 @@ as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
 missing_packages() {
   command -v dpkg-query >/dev/null || return 0
-  local package
+  local package image=()
+  [ "${IMAGE:-}" != 1 ] || image=(mmdebstrap binutils e2fsprogs dosfstools mtools gdisk syslinux syslinux-common
+    systemd-boot-efi qemu-system-x86 qemu-utils seabios)
   for package in gcc libc6-dev fuse3 python3 python3-venv \
-    krb5-kdc krb5-admin-server krb5-user; do
+    krb5-kdc krb5-admin-server krb5-user openssl curl xrootd-client xrootd-plugins python3-xrootd "${image[@]}"; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || echo "$package"
   done
 }
@@ -37,13 +39,14 @@ announce() {
   local remains="removes all of this."
   [ -z "$packages" ] || remains="removes all of this but the packages."
   cat <<TEXT
-This shows Tieline on this one machine: two sites, uf and fnal, each with a metadata
-server and an object storage server; one file system over both; a Kerberos realm of its
-own, EXTENCI.ORG, by which everybody proves who he is; a mount; and real CMS events
-analysed over it. Servers and KDC listen on loopback only.
+This shows Tieline on this one machine, in five chapters: one file system over two sites,
+uf and fnal, with real CMS events analysed over it; conditions data published by one and
+mounted by the other; the events by root:// and https://; a pool as a plain directory and
+a tape behind it; and a virtual client (with IMAGE=1). A Kerberos realm of its own,
+EXTENCI.ORG, proves who everybody is. Everything listens on loopback only.
 
   mount          $mount
-  folder         $folder (servers' data, the KDC's, events, logs, Python environment)
+  folder         $folder (servers' data, the KDC's, events, keys, logs, Python environment)
   ports          free ones on 127.0.0.1, chosen by the system; \`dev status\` lists them
   packages       ${packages:-nothing to install}
   from PyPI      uproot, awkward, numpy, matplotlib, into the folder above;
@@ -116,7 +119,7 @@ federation() {
     touch "$folder/mount-made"
   fi
   echo "$mount" >"$folder/mount"
-  "$tieline" dev up --kerberos --dir "$folder/federation" --mount "$mount"
+  "$tieline" dev up --kerberos --doors --dir "$folder/federation" --mount "$mount"
 }
 
 packages=$(missing_packages | xargs)

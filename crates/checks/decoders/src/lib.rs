@@ -9,6 +9,7 @@
 //! Invariant: a feed never panics, nor takes longer or more memory than its input explains.
 
 pub mod capability;
+pub mod catalog;
 pub mod corpus;
 pub mod flavor;
 pub mod frame;
@@ -16,6 +17,7 @@ pub mod http;
 pub mod invent;
 pub mod ledger;
 pub mod list;
+pub mod machine;
 pub mod map;
 pub mod object;
 pub mod record;
@@ -23,6 +25,7 @@ pub mod reply;
 pub mod request;
 pub mod root;
 pub mod s3;
+pub mod signed;
 pub mod token;
 pub mod webdav;
 
@@ -31,11 +34,13 @@ pub type Target = (&'static str, fn(&[u8]));
 
 pub const TARGETS: &[Target] = &[
     ("capability", capability::feed),
+    ("catalog", catalog::feed),
     ("flavor", flavor::feed),
     ("frame", frame::feed),
     ("http", http::feed),
     ("ledger", ledger::feed),
     ("list", list::feed),
+    ("machine", machine::feed),
     ("map", map::feed),
     ("object", object::feed),
     ("record", record::feed),
@@ -45,4 +50,5 @@ pub const TARGETS: &[Target] = &[
     ("s3", s3::feed),
     ("token", token::feed),
     ("webdav", webdav::feed),
+    ("signed", signed::feed),
 ];

@@ -7,6 +7,7 @@
 //!
 //! * [`federation`]: one federation and its mounts.
 //! * [`setting`]: two clients, in the tree of which site, how far, proven or not.
+//! * [`published`]: repositories in CVMFS's format, and who judges them.
 //! * [`nodes`]: mounts of a site; [`storage`]: what they share; [`buckets`]: stores behind S3.
 //! * [`program`]: programs run with a deadline, in a process group of their own.
 //! * [`alone`]: a process of its own, for a test that changes what belongs to the whole process.
@@ -22,6 +23,7 @@ pub mod buckets;
 pub mod federation;
 pub mod nodes;
 pub mod program;
+pub mod published;
 pub mod setting;
 pub mod storage;
 pub mod tickets;

@@ -1,13 +1,14 @@
 //! The list of one repository: fetched when it is first asked, and held.
 
-use crate::answer::Asked;
-use crate::list::{LIST, LIST_MAX, Tree};
+use crate::list::{AS_OF, LIST, LIST_MAX, Tree};
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_format::map::{Catalog, Repository};
 use tieline_repositories::{Repositories, Want};
 use tieline_servers::Answerer;
-use tieline_types::{Caller, Digest, ErrorKind};
+use tieline_servers::read_only::{Asked, Listed, Node, ReadOnlyTree, page};
+use tieline_types::{Caller, Digest, ErrorKind, FileId, Name, Version};
+use tieline_wire::meta::ExtentPage;
 use tieline_wire::{Failure, Request};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -40,7 +41,10 @@ impl Frozen {
 
     /// The tree that the map means.
     async fn tree(&self, known: &Repository, until: Instant) -> Result<Arc<Tree>, Failure> {
-        let Catalog::Frozen(digest) = known.catalog;
+        let Catalog::Frozen(digest) = known.catalog else {
+            let detail = format!("{}: it is no frozen list any more", self.address);
+            return Err(Failure::new(ErrorKind::WrongServer, detail));
+        };
         let mut held = self.held.lock().await;
         match &*held {
             Held::Tree(of, tree) if *of == digest => return Ok(tree.clone()),
@@ -99,6 +103,52 @@ impl Answerer for Frozen {
             || Failure::new(ErrorKind::WrongServer, format!("{}: not in the map", self.address));
         let known = current.map.repository_at(&self.address).ok_or_else(gone)?;
         let tree = self.tree(known, until).await?;
-        Asked { tree: &tree, map: &current.map, mdt: known.mdt, caller }.answer(request)
+        Asked { tree: &*tree, map: &current.map, mdt: known.mdt, caller }.answer(request).await
+    }
+}
+
+#[async_trait::async_trait]
+impl ReadOnlyTree for Tree {
+    fn as_of(&self) -> Version {
+        AS_OF
+    }
+
+    fn files(&self) -> u64 {
+        self.nodes.len() as u64
+    }
+
+    async fn node(&self, id: FileId) -> Result<Option<Node>, Failure> {
+        Ok(self.node(id).map(|known| self.told(known)))
+    }
+
+    async fn child(&self, directory: &Node, name: &Name) -> Result<Option<Node>, Failure> {
+        let known = self.node(directory.attributes.id);
+        let number = known.and_then(|known| known.names.get(name));
+        let found = number.and_then(|&number| self.nodes.get(number));
+        Ok(found.map(|known| self.told(known)))
+    }
+
+    async fn children(
+        &self,
+        directory: &Node,
+        after: Option<&Name>,
+        limit: u32,
+    ) -> Result<Listed, Failure> {
+        let known = self.node(directory.attributes.id);
+        let names = known.into_iter().flat_map(|known| &known.names);
+        let mut rest = names.filter(|(name, _)| after.is_none_or(|after| *name > after));
+        let told = |(name, &number): (&Name, &usize)| {
+            Some((name.clone(), self.told(self.nodes.get(number)?)))
+        };
+        let entries = rest.by_ref().take(limit as usize).filter_map(told).collect();
+        Ok(Listed { entries, is_end: rest.next().is_none() })
+    }
+
+    async fn extents(&self, file: &Node, offset: u64, limit: u32) -> Result<ExtentPage, Failure> {
+        let known = self.node(file.attributes.id);
+        let extents = known.into_iter().flat_map(|known| &known.extents);
+        let mut rest = extents.filter(|extent| extent.end() > offset);
+        let extents = rest.by_ref().take(limit as usize).cloned().collect();
+        Ok(page(extents, rest.next().is_none(), file.attributes.size))
     }
 }

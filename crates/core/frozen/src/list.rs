@@ -15,6 +15,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use tieline_servers::read_only::Node;
 use tieline_types::{
     Attributes, ChunkId, ChunkRef, Content, Digest, Extent, FileId, FileKind, Gid, MdtIndex, Mode,
     Name, ObjectName, Origin, Place, RepositoryName, Time, Uid, Version,
@@ -102,10 +103,10 @@ pub fn look(
 
 /// A tree to be asked. Files are numbered in the order of the list.
 pub struct Tree {
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<Entered>,
 }
 
-pub struct Node {
+pub struct Entered {
     pub attributes: Attributes,
     pub parent: usize,
     pub name: Option<Name>,
@@ -141,8 +142,16 @@ impl Tree {
         Ok(tree)
     }
 
-    pub fn node(&self, id: FileId) -> Option<&Node> {
+    pub fn node(&self, id: FileId) -> Option<&Entered> {
         self.nodes.get(usize::try_from(id.serial()).ok()?.checked_sub(FIRST)?)
+    }
+
+    /// As it is told to who asks.
+    pub fn told(&self, known: &Entered) -> Node {
+        let Entered { attributes, name, target, .. } = known;
+        let above = self.nodes.get(known.parent).map(|above| above.attributes.id);
+        let parent = above.unwrap_or(attributes.id);
+        Node { attributes: attributes.clone(), parent, name: name.clone(), target: target.clone() }
     }
 
     fn add(
@@ -199,7 +208,14 @@ impl Tree {
             }
             above.attributes.links += u32::from(kind == FileKind::Directory);
         }
-        self.nodes.push(Node { attributes, parent, name, names: BTreeMap::new(), target, extents });
+        self.nodes.push(Entered {
+            attributes,
+            parent,
+            name,
+            names: BTreeMap::new(),
+            target,
+            extents,
+        });
         Ok(())
     }
 }

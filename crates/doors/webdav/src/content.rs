@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tieline_files::{Files, Held, check_ranges};
 use tieline_http::body::BodyError;
 use tieline_http::server::content::Content;
+use tieline_telemetry::metrics::METRICS;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes of lists of ranges that are in memory, all clients together.
@@ -74,6 +75,15 @@ impl FileContent {
         Ok(Self { files, held, _visit: visit, left, fetched, _room: room })
     }
 
+    /// None at all: the file became shorter, which ends the answer.
+    async fn fetch(&self, offset: u64, length: usize) -> tieline_files::Result<Bytes> {
+        let wanted = u32::try_from(length).unwrap_or(u32::MAX);
+        let read = self.files.read(self.held.handle, offset, wanted).await?;
+        let read = read.into_iter().filter(|piece| !piece.is_empty());
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = (offset, read.collect());
+        Ok(self.left(offset, length).unwrap_or_default())
+    }
+
     /// The next of what was read before, if it begins there.
     fn left(&self, offset: u64, length: usize) -> Option<Bytes> {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,14 +115,11 @@ impl FileContent {
 #[async_trait::async_trait]
 impl Content for FileContent {
     async fn read(&self, offset: u64, length: usize) -> Result<Bytes, BodyError> {
-        if let Some(piece) = self.ahead(offset, length).or_else(|| self.left(offset, length)) {
-            return Ok(piece);
-        }
-        let wanted = u32::try_from(length).unwrap_or(u32::MAX);
-        let read = self.files.read(self.held.handle, offset, wanted).await?;
-        let read = read.into_iter().filter(|piece| !piece.is_empty());
-        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = (offset, read.collect());
-        // Nothing: the file became shorter, which ends the answer.
-        Ok(self.left(offset, length).unwrap_or_default())
+        let piece = match self.ahead(offset, length).or_else(|| self.left(offset, length)) {
+            Some(piece) => piece,
+            None => self.fetch(offset, length).await?,
+        };
+        METRICS.door_sent_bytes.with_label_values(&["https"]).inc_by(piece.len() as u64);
+        Ok(piece)
     }
 }

@@ -51,6 +51,7 @@ use tieline_http::body::Received;
 use tieline_http::header::{ALLOW, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use tieline_http::server::{Handler, Request, Response};
 use tieline_people::visitors::Visitors;
+use tieline_telemetry::metrics::METRICS;
 
 /// What such a door answers with.
 pub struct WebDav {
@@ -132,6 +133,12 @@ async fn drain(mut body: Received) {
 #[async_trait::async_trait]
 impl Handler for WebDav {
     async fn answer(&self, request: Request) -> Response {
-        self.respond(request).await
+        let name = Verb::of(&request.method).map_or("other", |verb| verb.name(request.is_head));
+        let response = self.respond(request).await;
+        let (status, number) = (response.status, response.status.as_u16().to_string());
+        let is_error = status.is_client_error() || status.is_server_error();
+        let outcome = if is_error { number.as_str() } else { "ok" };
+        METRICS.door_requests.with_label_values(&["https", name, outcome]).inc();
+        response
     }
 }

@@ -28,6 +28,20 @@ impl Verb {
             _ => return None,
         })
     }
+
+    /// For counts.
+    pub fn name(self, is_head: bool) -> &'static str {
+        match self {
+            Self::Options => "OPTIONS",
+            Self::Get if is_head => "HEAD",
+            Self::Get => "GET",
+            Self::Propfind => "PROPFIND",
+            Self::Put => "PUT",
+            Self::Mkcol => "MKCOL",
+            Self::Delete => "DELETE",
+            Self::Move => "MOVE",
+        }
+    }
 }
 
 /// What stands in `Allow`.

@@ -1,6 +1,6 @@
 //! What one connection has open.
 //!
-//! Invariants: at most [`OPEN_MAX`] files; a file stays open while something is read of it, also
+//! Invariants: at most [`OPEN_MAX`] files, and [`OPEN_ALL_MAX`] of all connections; a file stays open while something is read of it, also
 //! when it was closed meanwhile; numbers are used again as late as can be.
 
 use crate::refusal::{Code, Refusal};
@@ -8,14 +8,20 @@ use crate::wire::Handle;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tieline_files::Held;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// More than a job keeps open.
 pub const OPEN_MAX: usize = 1024;
+
+/// Of all connections: servers remember each.
+pub const OPEN_ALL_MAX: usize = 65_536;
 
 pub struct OpenFile {
     pub held: Held,
     /// For people.
     pub path: String,
+    /// Its place among those of all.
+    pub _place: OwnedSemaphorePermit,
 }
 
 #[derive(Default)]

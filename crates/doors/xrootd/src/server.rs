@@ -5,6 +5,7 @@
 
 use crate::budget;
 use crate::checksums::Checksums;
+use crate::handles::OPEN_ALL_MAX;
 use crate::session;
 use crate::wire::SessionName;
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use tieline_http::server::Places;
 use tieline_people::visitors::Visitors;
 use tieline_types::FsName;
 use tieline_world::{Listener, World};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 /// After an accept failed, as when the process has no descriptor left.
@@ -60,6 +61,7 @@ pub(crate) struct Shared {
     pub settings: Settings,
     pub budget: budget::Shared,
     pub checksums: Arc<Checksums>,
+    pub files: Arc<Semaphore>,
     pub stopping: watch::Receiver<bool>,
     sessions: Mutex<BTreeMap<SessionName, Known>>,
 }
@@ -87,6 +89,7 @@ impl Server {
         let shared = Arc::new(Shared {
             budget: budget::Shared::new(settings.bytes),
             checksums: Checksums::new(),
+            files: Arc::new(Semaphore::new(OPEN_ALL_MAX)),
             stopping: heard.clone(),
             sessions: Mutex::default(),
             offer,

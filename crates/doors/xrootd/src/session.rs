@@ -29,6 +29,8 @@ use tokio::time::Instant;
 const IN_FLIGHT: usize = 64;
 /// From the first byte to being known.
 const LOGIN: Duration = Duration::from_secs(60);
+/// For a stranger to hear why, with whatever he asks for.
+const STRANGER: Duration = Duration::from_secs(120);
 /// Without a request. Stock clients leave after twenty minutes.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 
@@ -109,6 +111,9 @@ impl Talk {
             if self.tasks.len() >= IN_FLIGHT {
                 self.tasks.join_next().await;
             }
+            if self.end() <= Instant::now() {
+                break "its time is over".to_owned();
+            }
             let until = self.until();
             let head = tokio::select! {
                 biased;
@@ -121,7 +126,8 @@ impl Talk {
                     Ok(()) => {}
                     Err(why) => break why,
                 },
-                Err(Ended::Silent) if self.waits() => {}
+                // It waits for us.
+                Err(Ended::Silent) if !self.tasks.is_empty() => {}
                 // Nobody hears what is still under way.
                 Err(Ended::Gone) => return None,
                 Err(ended) => break format!("{ended:?}"),
@@ -131,22 +137,18 @@ impl Talk {
         Some(why)
     }
 
-    /// When it has been silent for too long.
-    fn until(&self) -> Instant {
-        let idle = Instant::now() + IDLE;
+    /// When it ends, whatever the client does.
+    fn end(&self) -> Instant {
         match &self.stage {
             Stage::New | Stage::LoggedIn => self.begun + LOGIN,
-            Stage::Guest(guest) => guest.visitor.until().min(idle),
-            Stage::Stranger(_) => idle,
+            Stage::Stranger(_) => self.begun + STRANGER,
+            Stage::Guest(guest) => guest.visitor.until(),
         }
     }
 
-    /// It is silent since it waits for us.
-    fn waits(&self) -> bool {
-        match &self.stage {
-            Stage::Guest(guest) => !guest.visitor.is_over() && !self.tasks.is_empty(),
-            _ => false,
-        }
+    /// When it has been silent for too long.
+    fn until(&self) -> Instant {
+        self.end().min(Instant::now() + IDLE)
     }
 
     async fn request(&mut self, head: Head) -> Result<(), String> {
@@ -218,9 +220,6 @@ impl Talk {
                 return self.refuse(stream, request.name(), &refusal).await;
             }
         };
-        if guest.visitor.is_over() {
-            return Err("the time is over for which it was let in".to_owned());
-        }
         let (session, answers_unasked) = (self.session.clone(), self.answers_unasked);
         let asked = Asked { session, guest, stream, answers_unasked };
         self.tasks.spawn(ops::answer(asked, request));

@@ -367,6 +367,15 @@ async fn nonsense_is_refused_and_ends_where_nothing_can_follow() {
     let mut other = scene.connect().await;
     other.0.writer.write_all(b"GET / HTTP/1.1\r\nHost: door\r\n\r\n").await.unwrap();
     assert!(other.is_ended().await);
+    // A stranger who goes on asking is not told for ever.
+    let mut stranger = scene.login(b"eve").await;
+    for _ in 0..12 {
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        let told = stranger.told(code::STAT, [0; 16], b"/f").await;
+        assert_eq!(told.code(), Code::NotAuthorized as u32);
+    }
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert!(stranger.is_ended().await);
     // Somebody who says nothing is not waited for.
     assert!(scene.connect().await.is_ended().await);
 }

@@ -4,24 +4,28 @@
 
 mod exposure;
 
+use minicbor::bytes::ByteVec;
 use std::collections::BTreeSet;
 use tieline_auth::principal_at;
 use tieline_format::map::{
-    Catalog, FederationMap, Invitation, Junction, Machine, Mdt, Ost, Pool, Repository, Security,
-    Service,
+    Catalog, FederationMap, Invitation, Junction, Machine, Mdt, Ost, Pool, PublicKey, Repository,
+    Security, Service,
 };
 use tieline_types::door::DoorError;
 use tieline_types::{
     Door, ErrorKind, FileId, Issuer, IssuerError, MachineTrust, MdtIndex, Name, OstIndex, PoolName,
     RepositoryName, SiteName, Version,
 };
-use tieline_wire::federation::{MapEdit, RepositoryAdd, SiteJoin};
+use tieline_wire::federation::{MapEdit, RepositoryAdd, RepositoryTrust, SiteJoin};
 
 /// Invitations that are open at one time.
 const INVITATIONS_MAX: usize = 64;
 /// OSTs that one server may bring.
 const OSTS_PER_SERVER_MAX: u16 = 64;
 const ADDRESSES_MAX: usize = 16;
+/// Master keys of a repository, and the largest: RSA with 8,192 bits.
+const KEYS_MAX: usize = 16;
+const KEY_BYTES_MAX: usize = 1100;
 const DOORS_MAX: usize = 256;
 const ISSUERS_MAX: usize = 64;
 const ADDRESS_BYTES_MAX: usize = 255;
@@ -101,6 +105,8 @@ pub enum EditError {
     NoRepository(RepositoryName),
     #[error("a repository has 1 to {ADDRESSES_MAX} sources http://…, https://… or file:///…")]
     NoSource,
+    #[error("a repository is believed by 1 to {KEYS_MAX} keys of at most {KEY_BYTES_MAX} bytes")]
+    NoKey,
     #[error("no target has a number left")]
     NumbersGone,
 }
@@ -112,7 +118,7 @@ impl EditError {
             Self::AddressTaken { .. } | Self::JunctionTaken(_) => ErrorKind::Exists,
             Self::RepositoryExists(_) | Self::NameTaken(_) => ErrorKind::Exists,
             Self::NoRepository(_) => ErrorKind::NotFound,
-            Self::NoSource => ErrorKind::InvalidArgument,
+            Self::NoSource | Self::NoKey => ErrorKind::InvalidArgument,
             Self::NoPool(_) | Self::NoOst(_) | Self::NotInPool { .. } | Self::NoRule(_) => {
                 ErrorKind::NotFound
             }
@@ -172,6 +178,7 @@ pub fn apply(map: &FederationMap, edit: &MapEdit, now_ms: u64) -> Result<Federat
         }
         MapEdit::SiteJoin(join) => site_join(&mut map, join, now_ms)?,
         MapEdit::RepositoryAdd(add) => repository_add(&mut map, add)?,
+        MapEdit::RepositoryTrust(add) => repository_trust(&mut map, add)?,
         MapEdit::RepositoryRemove(name) => repository_remove(&mut map, name)?,
     }
     map.version = Version(map.version.0 + 1);
@@ -424,6 +431,25 @@ fn next_index(map: &FederationMap) -> Result<MdtIndex, EditError> {
 
 fn repository_add(map: &mut FederationMap, add: &RepositoryAdd) -> Result<(), EditError> {
     let RepositoryAdd { name, sources, list, junction } = add;
+    repository_mount(map, (name, sources), Catalog::Frozen(*list), junction)
+}
+
+fn repository_trust(map: &mut FederationMap, add: &RepositoryTrust) -> Result<(), EditError> {
+    let RepositoryTrust { name, sources, keys, junction } = add;
+    let is_key = |key: &ByteVec| !key.is_empty() && key.len() <= KEY_BYTES_MAX;
+    if keys.is_empty() || keys.len() > KEYS_MAX || !keys.iter().all(is_key) {
+        return Err(EditError::NoKey);
+    }
+    let keys = keys.iter().cloned().map(PublicKey).collect();
+    repository_mount(map, (name, sources), Catalog::Signed(keys), junction)
+}
+
+fn repository_mount(
+    map: &mut FederationMap,
+    (name, sources): (&RepositoryName, &[String]),
+    catalog: Catalog,
+    junction: &Name,
+) -> Result<(), EditError> {
     if map.repositories().any(|known| known.name == *name) {
         return Err(EditError::RepositoryExists(name.clone()));
     }
@@ -446,8 +472,8 @@ fn repository_add(map: &mut FederationMap, add: &RepositoryAdd) -> Result<(), Ed
     map.repositories.get_or_insert_default().push(Repository {
         name: name.clone(),
         mdt,
-        sources: sources.clone(),
-        catalog: Catalog::Frozen(*list),
+        sources: sources.to_vec(),
+        catalog,
     });
     map.junctions.push(Junction { parent, name: junction.clone(), mdt });
     Ok(())

@@ -37,11 +37,13 @@
 //! that the root MDS starts from. Knows no socket.
 
 use crate::issuers::IssuerText;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use tieline_format::map::{
-    Catalog, Exposure, FederationMap, Junction, Machine, Mdt, Ost, Pool, Repository, Security,
-    Service,
+    Catalog, Exposure, FederationMap, Junction, Machine, Mdt, Ost, Pool, PublicKey, Repository,
+    Security, Service,
 };
 use tieline_types::flavor::FlavorError;
 use tieline_types::{
@@ -193,7 +195,11 @@ pub struct RepositoryText {
     /// `http://…`, `https://…` or `file:///…`.
     pub sources: Vec<String>,
     /// The digest of its frozen list.
-    pub list: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub list: Option<String>,
+    /// Else the master keys that sign it, in PEM's base64 without its first and last line.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<String>,
     /// Name under which it is mounted in its parent's root directory.
     pub junction: String,
     /// The MDT in whose root directory the junction is.
@@ -226,6 +232,12 @@ pub enum MapTextError {
     Parent { what: &'static str, index: u16, parent: u16 },
     #[error("repository {name}: `{text}` is not the digest of a list")]
     List { name: RepositoryName, text: String },
+    #[error("repository {0}: a key is not base64")]
+    Keys(RepositoryName),
+    #[error(
+        "repository {0} has neither a list nor keys, or both: one of them says what to believe"
+    )]
+    ListOrKeys(RepositoryName),
     #[error("{what} {index} has no address")]
     NoAddress { what: &'static str, index: u16 },
     #[error(transparent)]
@@ -261,13 +273,19 @@ impl MapText {
             exposed: pool.exposure.as_ref().map(ExposedText::of),
         });
         let repository = map.repositories().map(|known| {
-            let Catalog::Frozen(list) = known.catalog;
+            let (list, keys) = match &known.catalog {
+                Catalog::Frozen(list) => (Some(list.to_string()), Vec::new()),
+                Catalog::Signed(keys) => {
+                    (None, keys.iter().map(|key| STANDARD.encode(&*key.0)).collect())
+                }
+            };
             let junction = map.junction_of(known.mdt);
             RepositoryText {
                 name: known.name.clone(),
                 index: known.mdt.0,
                 sources: known.sources.clone(),
-                list: list.to_string(),
+                list,
+                keys,
                 junction: junction.map_or(String::new(), |junction| junction.name.to_string()),
                 parent: junction.map_or(0, |junction| junction.parent.mdt().0),
             }
@@ -433,12 +451,27 @@ impl OstText {
 
 impl RepositoryText {
     fn record(&self) -> Result<Repository, MapTextError> {
-        let text = || MapTextError::List { name: self.name.clone(), text: self.list.clone() };
+        let name = &self.name;
+        let catalog = match (&self.list, &self.keys[..]) {
+            (Some(list), []) => {
+                let wrong = |_| MapTextError::List { name: name.clone(), text: list.clone() };
+                Catalog::Frozen(list.parse().map_err(wrong)?)
+            }
+            (None, [_, ..]) => {
+                let key = |text: &String| {
+                    let key = STANDARD.decode(text).ok().filter(|key| !key.is_empty());
+                    key.map(|key| PublicKey(key.into()))
+                };
+                let keys = self.keys.iter().map(key).collect::<Option<_>>();
+                Catalog::Signed(keys.ok_or_else(|| MapTextError::Keys(name.clone()))?)
+            }
+            _ => return Err(MapTextError::ListOrKeys(name.clone())),
+        };
         Ok(Repository {
             name: self.name.clone(),
             mdt: MdtIndex(self.index),
             sources: self.sources.clone(),
-            catalog: Catalog::Frozen(self.list.parse().map_err(|_| text())?),
+            catalog,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Where a file system is: `HOST[:PORT][,HOST2[:PORT]]:/FS[/directory]` for `mount`,
-//! `tieline://HOST[:PORT]/FS/path` for verbs; or `repository:NAME[/directory]`, which has no
-//! server.
+//! `tieline://HOST[:PORT]/FS/path` for verbs; or `repository:NAME[/directory]`, or its name
+//! alone, which has no server.
 
 use crate::report::Usage;
 use std::fmt;
@@ -33,6 +33,13 @@ impl FromStr for Source {
             let (name, directory) = rest.split_once('/').unwrap_or((rest, ""));
             let name: RepositoryName = name.parse().map_err(|error| wrong(&format!("{error}")))?;
             return Ok(Self::of_repository(&name, directory));
+        }
+        // As CVMFS names what it mounts. No server's source has neither a colon nor a slash.
+        if text.contains('.')
+            && !text.contains(['/', ':'])
+            && let Ok(name) = text.parse::<RepositoryName>()
+        {
+            return Ok(Self::of_repository(&name, ""));
         }
         let (hosts, path) = text.split_once(":/").ok_or_else(|| wrong("there is no `:/`"))?;
         Self::build(hosts, path).map_err(|why| wrong(&why))
@@ -132,6 +139,7 @@ mod tests {
             ("[::1]:9,::2:/e", "[::1]:9,[::2]:7640:/e"),
             ("127.0.0.1:5:/e/", "127.0.0.1:5:/e"),
             ("repository:sw.example.org/bin/", "repository:sw.example.org/bin"),
+            ("sw.example.org", "repository:sw.example.org"),
         ] {
             assert_eq!(text.parse::<Source>().unwrap().to_string(), printed, "{text}");
         }

@@ -50,6 +50,7 @@ pub fn print(state: &State, is_json: bool) -> anyhow::Result<()> {
     }
     if let Some(door) = &state.door {
         writeln!(out, "  {} (authority: {})", door.https, door.authority.display())?;
+        writeln!(out, "  {}", door.root)?;
     }
     Ok(())
 }

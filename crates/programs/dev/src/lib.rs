@@ -115,7 +115,8 @@ pub struct Up {
     /// `all` if it is not root who runs this
     #[arg(long, value_name = "RULE")]
     pub machine: Option<tieline_types::MachineTrust>,
-    /// With a KDC, a door at the first site: https:// for tickets and tokens (`dev token`)
+    /// With a KDC, a door at the first site: https:// for tickets and tokens (`dev token`), root://
+    /// for tickets
     #[arg(long)]
     pub doors: bool,
     /// With a KDC, servers have the keys of their machines only (`host/HOST`)

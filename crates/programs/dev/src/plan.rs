@@ -257,6 +257,7 @@ impl Plan {
             root: self.sites.first().map(|root| root.mds.address.clone()).into_iter().collect(),
             mdt: None,
             ost: Vec::new(),
+            http: None,
             kerberos: self.kerberos(site, role),
         }
     }

@@ -110,7 +110,7 @@ fn make(
     let runner = Runner { log: work.path().join("log") };
     let tree = work.path().join("tree");
     root::unpack(base, &tree, &runner)?;
-    overlay::add(&tree, program, &runner)?;
+    let version = overlay::add(&tree, program, &runner)?;
     secrets::search(&tree)?;
     let packages = overlay::packages(&tree)?;
     fs::write(out.join(about::PACKAGES), &packages)?;
@@ -138,7 +138,7 @@ fn make(
     let about = About {
         format: About::FORMAT,
         level: args.level.name().to_owned(),
-        tieline: env!("CARGO_PKG_VERSION").to_owned(),
+        tieline: version,
         suite: root::SUITE.to_owned(),
         kernel: boot.version,
         packages: packages.lines().count(),

@@ -24,6 +24,7 @@ const KEPT: &str = "/etc/tieline/machine.toml";
 const KEYTAB: &str = "/etc/krb5.keytab";
 const KRB5_CONF: &str = "/etc/krb5.conf";
 const CONSOLE: &str = "/dev/console";
+const SSH_KEYGEN: &str = "/usr/bin/ssh-keygen";
 const HOST_RULES: &str = include_str!("units/host.nft");
 /// Keytabs and configurations are a few KiB.
 const GIVEN_MAX: u64 = 1 << 20;
@@ -43,6 +44,11 @@ pub fn boot() -> anyhow::Result<()> {
 }
 
 fn take_and_mount() -> anyhow::Result<Option<PathBuf>> {
+    // Of a machine with an sshd: it makes those that are not there.
+    if Path::new(SSH_KEYGEN).exists() {
+        let made = Command::new(SSH_KEYGEN).arg("-A").stdout(Stdio::null()).status();
+        ensure!(made.is_ok_and(|status| status.success()), "ssh-keygen made no host keys");
+    }
     let given = std::env::var_os(CREDENTIALS).map(PathBuf::from);
     if let Some(text) = given_one(given.as_deref(), machine::MACHINE)? {
         Machine::parse(&text).with_context(|| format!("credential {}", machine::MACHINE))?;

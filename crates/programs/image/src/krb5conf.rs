@@ -19,7 +19,8 @@ const LOG_KINDS: [&str; 5] = ["FILE", "STDERR", "CONSOLE", "DEVICE", "SYSLOG"];
 
 /// Leaves those lines out.
 pub fn portable(text: &str) -> String {
-    let kept: Vec<&str> = text.lines().filter(|line| !is_of_the_host(line)).collect();
+    let lines = text.lines().map(|line| line.trim_end_matches('\r'));
+    let kept: Vec<&str> = lines.filter(|line| !is_of_the_host(line)).collect();
     kept.join("\n") + "\n"
 }
 

@@ -19,9 +19,9 @@ mod build;
 mod disk;
 mod enroll;
 mod first;
-mod krb5conf;
+pub mod krb5conf;
 pub mod machine;
-mod markers;
+pub mod markers;
 mod overlay;
 mod places;
 mod root;
@@ -33,6 +33,7 @@ mod work;
 pub use build::Build;
 pub use enroll::Enroll;
 pub use vm::Vm;
+pub use vm::answer;
 
 /// Make images of virtual clients, and what a machine gets at its first boot.
 #[derive(clap::Subcommand, Debug)]

@@ -34,14 +34,16 @@ const REMOVED: [&str; 5] = [
     "etc/ld.so.cache~",
 ];
 
+/// Each machine makes its own at its first boot, if it has an sshd.
+const HOST_KEYS: (&str, &str) = ("etc/ssh", "ssh_host_");
 /// Which mmdebstrap leaves out with what is in it; the kernel mounts its own there.
 const DEVICES: &str = "dev";
 
-/// Puts all of it into a tree. `program`: this program, for the machine.
-pub fn add(tree: &Path, program: &Path, runner: &Runner) -> anyhow::Result<()> {
+/// Puts all of it into a tree. `program`: this program, for the machine. Says its version.
+pub fn add(tree: &Path, program: &Path, runner: &Runner) -> anyhow::Result<String> {
     let devices = tree.join(DEVICES);
     fs::create_dir_all(&devices).with_context(|| format!("cannot make {}", devices.display()))?;
-    add_program(tree, program, runner)?;
+    let version = add_program(tree, program, runner)?;
     for (name, text) in FILES {
         write(tree, name, text.as_bytes(), 0o644)?;
     }
@@ -51,6 +53,7 @@ pub fn add(tree: &Path, program: &Path, runner: &Runner) -> anyhow::Result<()> {
     for name in REMOVED {
         let _ = fs::remove_file(tree.join(name));
     }
+    remove_host_keys(tree);
     link(tree, "etc/resolv.conf", "../run/systemd/resolve/stub-resolv.conf")?;
     for unit in ENABLED {
         link(tree, &format!("{WANTS}/{unit}"), &format!("/etc/systemd/system/{unit}"))?;
@@ -58,10 +61,19 @@ pub fn add(tree: &Path, program: &Path, runner: &Runner) -> anyhow::Result<()> {
     for helper in HELPERS {
         link(tree, &format!("usr/sbin/{helper}"), "../bin/tieline")?;
     }
-    Ok(())
+    Ok(version)
 }
 
-fn add_program(tree: &Path, program: &Path, runner: &Runner) -> anyhow::Result<()> {
+fn remove_host_keys(tree: &Path) {
+    let (folder, prefix) = HOST_KEYS;
+    for entry in fs::read_dir(tree.join(folder)).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(prefix) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn add_program(tree: &Path, program: &Path, runner: &Runner) -> anyhow::Result<String> {
     let place = tree.join(PROGRAM);
     fs::copy(program, &place)
         .with_context(|| format!("cannot copy {} to {}", program.display(), place.display()))?;
@@ -78,8 +90,8 @@ fn add_program(tree: &Path, program: &Path, runner: &Runner) -> anyhow::Result<(
             program.display()
         )
     })?;
-    ensure!(said.starts_with("tieline "), "{} is not this program", program.display());
-    Ok(())
+    let version = said.trim().strip_prefix("tieline ").map(str::to_owned);
+    version.with_context(|| format!("{} is not this program", program.display()))
 }
 
 fn write(tree: &Path, name: &str, bytes: &[u8], mode: u32) -> anyhow::Result<()> {

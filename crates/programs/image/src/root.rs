@@ -120,8 +120,7 @@ impl Recipe {
         words.push(
             "--customize-hook=chroot \"$1\" systemctl enable systemd-networkd && \
              chroot \"$1\" systemctl mask e2scrub_reap.service e2scrub_all.timer \
-             apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer && \
-             chroot \"$1\" usermod -p '*' root"
+             apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer"
                 .to_owned(),
         );
         words.push("--skip=output/dev".to_owned());

@@ -16,6 +16,8 @@ mod qemu;
 mod running;
 mod start;
 
+pub use control::answer;
+
 use crate::{machine, places};
 use std::path::PathBuf;
 use tieline_base::report::usage;

@@ -20,7 +20,7 @@ use tieline_base::contact::Contact;
 use tieline_base::dialing::world_with;
 use tieline_base::keys::key_open;
 use tieline_base::registry::{self, Ending, Entry, Registered};
-use tieline_base::repositories;
+use tieline_base::repositories::{self, Believed};
 use tieline_base::source::Source;
 use tieline_bytes::Near;
 use tieline_client::{AccessTimes, Operator, Parts, Settings, Volume};
@@ -343,7 +343,8 @@ impl Mounted {
         };
         let (map, key) = match source.repository() {
             Some(name) => {
-                repositories::alone(source, &name, &options.from, options.list.as_deref())?
+                let (list, keys) = (options.list.as_deref(), &options.pubkeys[..]);
+                repositories::alone(source, &name, &options.from, Believed { list, keys })?
             }
             None => contact.believe(key.map_err(|e| anyhow!("mapkey: {e}"))?).await?,
         };

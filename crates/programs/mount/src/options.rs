@@ -66,6 +66,8 @@ pub struct Options {
     /// Where the files of a repository are that is mounted alone, and the digest of its list.
     pub from: Vec<String>,
     pub list: Option<String>,
+    /// Files with the master keys that it is believed by, or directories of them.
+    pub pubkeys: Vec<PathBuf>,
     /// Whose uids are whose.
     pub idmap: Means,
     /// Everybody is this user, and ids may be mapped once more.
@@ -109,6 +111,7 @@ impl Default for Options {
             mapkey: None,
             from: Vec::new(),
             list: None,
+            pubkeys: Vec::new(),
             idmap: Means::Auto,
             one_user: None,
             proving: Proving::default(),
@@ -238,7 +241,17 @@ impl Options {
             ("spool-size", Some(value)) => {
                 self.spool_size = value.parse().map_err(|e| Usage(format!("-o {word}: {e}")))?;
             }
-            ("from", Some(value)) => self.from.push(value.to_owned()),
+            // As CVMFS's lists: with `;` between several, or with the option once more.
+            ("url" | "from", Some(value)) => {
+                self.from.extend(value.split(';').filter(|url| !url.is_empty()).map(str::to_owned));
+            }
+            ("pubkey", Some(value)) => {
+                let paths: Vec<_> = value.split(':').map(PathBuf::from).collect();
+                if !paths.iter().all(|path| path.is_absolute()) {
+                    return Err(Usage(format!("-o {word}: absolute paths of public keys")));
+                }
+                self.pubkeys.extend(paths);
+            }
             ("list", Some(value)) => self.list = Some(value.to_owned()),
             ("mapkey", Some(value)) => self.mapkey = Some(value.to_owned()),
             _ if self.near.set(word, key, value)? => (),

@@ -14,6 +14,7 @@
 //! * [`peers`]: channels to other servers; deletions, copies and questions after OSTs leave through
 //!   it.
 //! * [`tended`]: the MDT and its background work ([`tieline_tend::Tender`]), plugged together.
+//! * [`published`]: repositories over HTTP, for who has no session.
 //! * [`exposed`]: exposed pools here: who files are given to, and what MDSs ask.
 //! * [`room`]: looks after the disks of the MDT's store.
 //! * [`maps`]: the federation map: kept on disk, changed where its key is, followed elsewhere.
@@ -33,6 +34,7 @@ pub mod maps;
 mod node;
 mod osts;
 mod peers;
+mod published;
 pub mod room;
 pub mod run;
 pub mod settings;
@@ -111,6 +113,8 @@ pub struct Running {
     mdt: Option<Arc<Mdt>>,
     peers: Arc<Peers>,
     tasks: Vec<JoinHandle<()>>,
+    /// Serves as long as this does.
+    published: Option<tieline_http::server::Server>,
 }
 
 /// Starts a server on a port that is already open.
@@ -248,7 +252,7 @@ pub async fn start(
     }
     let server = Server::start(listener, node, parts.guard, descriptors::settings());
     parts.health.set_ready(true);
-    Ok(Running { server, mdt, peers, tasks })
+    Ok(Running { server, mdt, peers, tasks, published: None })
 }
 
 impl Running {
@@ -263,8 +267,17 @@ impl Running {
         }
     }
 
+    /// With repositories that it serves, too.
+    pub fn beside(mut self, published: Option<tieline_http::server::Server>) -> Self {
+        self.published = published;
+        self
+    }
+
     /// Ends all connections and background work in good order.
-    pub async fn stop(self) {
+    pub async fn stop(mut self) {
+        if let Some(published) = self.published.take() {
+            published.stop(STOP_PATIENCE).await;
+        }
         self.server.stop();
         // What is being answered is dropped at its next wait: nothing of it was promised yet.
         let _ = tokio::time::timeout(STOP_PATIENCE, self.server.ended()).await;

@@ -8,8 +8,9 @@
 
 use crate::audit::Audit;
 use crate::maps::MapKeeper;
+use crate::published;
 use crate::room::{Disks, free_bytes};
-use crate::settings::{Engine, Found, MdtPlan, Plan, Settings, SettingsError};
+use crate::settings::{Engine, Found, HttpPlan, MdtPlan, Plan, Settings, SettingsError};
 use crate::{MdtParts, Parts, Running};
 use anyhow::{Context, bail};
 use std::fs::{File, TryLockError};
@@ -141,6 +142,12 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
         Some(mdt) => Some(open_mdt(mdt, &plan.fs, (&plan.state, &name), &world).await?),
         None => None,
     };
+    let published = match plan.http {
+        Some(HttpPlan { listen, repositories }) => {
+            Some(published::serve(&world, &listen, repositories).await?)
+        }
+        None => None,
+    };
     let listener = world.transport.listen(&plan.listen).await;
     let listener = listener.with_context(|| format!("cannot listen at {}", plan.listen))?;
     let address = listener.address()?;
@@ -172,7 +179,7 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
             .with_context(|| format!("cannot write {}", mark.display()))?;
     }
     tracing::info!(server = %name, %address, "ready");
-    Ok(running)
+    Ok(running.beside(published))
 }
 
 /// `mds-uf`, `oss-uf`, or `mds-oss-uf`.

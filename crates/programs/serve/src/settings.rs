@@ -72,6 +72,9 @@ pub struct Settings {
     /// The OSTs this server holds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ost: Vec<OstSettings>,
+    /// Repositories that this server serves over HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<HttpSettings>,
 }
 
 /// The MDT of a server.
@@ -312,6 +315,7 @@ pub struct Plan {
     pub root: Vec<String>,
     pub mdt: Option<MdtPlan>,
     pub osts: Vec<OstPlan>,
+    pub http: Option<HttpPlan>,
     pub kerberos: KerberosPlan,
     /// What is hardly meant so, as complaints are written.
     pub doubts: Vec<String>,
@@ -465,6 +469,7 @@ impl Settings {
             "neither [mdt] nor [[ost]] is there: a server needs at least one".into()
         });
         let mdt = self.mdt.as_ref().map(|mdt| mdt.validate(&self.state, &self.fs, &mut check));
+        let http = self.http.as_ref().map(|http| http.validate(&mut check));
         let osts = osts_validate(&self.ost, &self.fs, &mut check);
         let user = self.user.as_deref();
         let kerberos = self.kerberos.as_ref().map(|kerberos| kerberos.validate(user));
@@ -490,6 +495,7 @@ impl Settings {
             root: self.root.clone(),
             mdt,
             osts,
+            http,
             kerberos,
             doubts: check.doubts,
         };
@@ -737,8 +743,11 @@ impl Check {
 }
 
 mod gather;
+mod http;
 mod premises;
 mod s3;
+
+pub use http::{HttpPlan, HttpSettings};
 
 pub use premises::Found;
 

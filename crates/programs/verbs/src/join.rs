@@ -375,6 +375,7 @@ impl Args {
             kerberos,
             mdt: mdt.map(|mdt| MdtSettings::of(mdt.0)),
             ost: osts.into_iter().zip(&self.osts).map(ost).collect(),
+            http: None,
         })
     }
 

@@ -114,10 +114,13 @@ fn map_json(map: &FederationMap) -> Value {
             "active": ost.is_active,
         })).collect::<Vec<_>>(),
         "repositories": map.repositories().map(|known| {
-            let Catalog::Frozen(list) = known.catalog;
+            let (list, keys) = match &known.catalog {
+                Catalog::Frozen(list) => (Some(list.to_string()), vec![]),
+                Catalog::Signed(keys) => (None, keys.iter().map(|key| key.to_string()).collect()),
+            };
             json!({
                 "name": known.name.as_str(), "mdt": known.mdt.0, "sources": known.sources,
-                "list": list.to_string(), "junction": path(known.mdt),
+                "list": list, "keys": keys, "junction": path(known.mdt),
             })
         }).collect::<Vec<_>>(),
         "pools": map.pools.iter().map(|pool| json!({

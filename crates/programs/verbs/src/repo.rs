@@ -1,5 +1,8 @@
 //! `tieline repo`: trees that are published as files.
 
+mod live;
+mod published;
+
 use crate::progress::Progress;
 use crate::shell;
 use anyhow::Context;
@@ -7,11 +10,18 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use tieline_base::location::Location;
 use tieline_base::report::Usage;
+use tieline_base::repositories::{master_keys, named};
 use tieline_types::{ByteSize, Digest, Encoding, Name, RepositoryName};
-use tieline_wire::federation::{MapEdit, RepositoryAdd};
+use tieline_wire::federation::{MapEdit, RepositoryAdd, RepositoryTrust};
 
 #[derive(clap::Subcommand, Debug)]
 pub enum Repo {
+    /// Make a repository in CVMFS's format, with its keys and a first revision that is empty
+    Create(published::CreateArgs),
+    /// Publish a directory as the next revision of a repository
+    Publish(published::PublishArgs),
+    /// Sign the whitelist of a repository anew, before it expires
+    Resign(published::ResignArgs),
     /// Make a frozen list of a directory, with its chunks beside it: to be served as files
     Freeze {
         /// Keep chunks as they are, rather than pack them with zlib
@@ -32,8 +42,11 @@ pub enum Repo {
         #[arg(long)]
         fs: Option<OsString>,
         /// Digest of its list, as `repo freeze` printed it
-        #[arg(long)]
-        list: String,
+        #[arg(long, required_unless_present = "pubkey", conflicts_with = "pubkey")]
+        list: Option<String>,
+        /// Public master key of a repository in CVMFS's format (FQRN.pub), or a directory of them
+        #[arg(long, value_name = "FILE")]
+        pubkey: Vec<PathBuf>,
         /// Its name in the root directory
         #[arg(long)]
         at: String,
@@ -54,15 +67,24 @@ pub enum Repo {
 pub fn run(verb: Repo) -> anyhow::Result<()> {
     crate::log_start();
     match verb {
+        Repo::Create(args) => published::create(args),
+        Repo::Publish(args) => published::publish(args),
+        Repo::Resign(args) => published::resign(args),
         Repo::Freeze { plain, json, name, source, to } => {
             let encoding = if plain { Encoding::Plain } else { Encoding::Zlib };
             freeze(&name, (&source, &to), encoding, json)
         }
-        Repo::Add { fs, list, at, name, sources } => {
-            let list: Digest = list.parse().map_err(|error| Usage(format!("--list: {error}")))?;
+        Repo::Add { fs, list, pubkey, at, name, sources } => {
             let junction = Name::new(at).map_err(|error| Usage(format!("--at: {error}")))?;
-            let add = RepositoryAdd { name, sources, list, junction };
-            edit(fs, MapEdit::RepositoryAdd(add))
+            let sources = sources.iter().map(|source| named(source, &name)).collect();
+            let Some(list) = list else {
+                let keys = master_keys(&name, &pubkey).map_err(|why| Usage(format!("--{why}")))?;
+                let keys = keys.into_iter().map(|key| key.0).collect();
+                let add = RepositoryTrust { name, sources, keys, junction };
+                return edit(fs, MapEdit::RepositoryTrust(add));
+            };
+            let list: Digest = list.parse().map_err(|error| Usage(format!("--list: {error}")))?;
+            edit(fs, MapEdit::RepositoryAdd(RepositoryAdd { name, sources, list, junction }))
         }
         Repo::Remove { fs, name } => edit(fs, MapEdit::RepositoryRemove(name)),
     }

@@ -79,6 +79,17 @@ impl Repositories {
         want: Want<'_>,
         until: Instant,
     ) -> Result<Bytes, Trouble> {
+        self.get_right(repository, want, until, &|_| true).await
+    }
+
+    /// The same, from the first shelf that has what is right.
+    pub async fn get_right(
+        &self,
+        repository: &RepositoryName,
+        want: Want<'_>,
+        until: Instant,
+        is_right: &(dyn Fn(&Bytes) -> bool + Sync),
+    ) -> Result<Bytes, Trouble> {
         let unknown = || Trouble::new(ErrorKind::Stale, format!("repository {repository}"));
         let sources = {
             let current = self.map.current();
@@ -95,7 +106,12 @@ impl Repositories {
             let share = if left == 0 { until } else { now + span / SHARE };
             let slow = || Trouble::new(ErrorKind::Timeout, format!("{} at {source}", want.key));
             let got = timeout_at(share, shelf.get(want)).await.unwrap_or_else(|_| Err(slow()));
-            match got.and_then(|bytes| whole(bytes, want)) {
+            // What the last one has is judged by who asked, who says what is wrong.
+            let is_good = |bytes: &Bytes| left == 0 || is_right(bytes);
+            let wrong =
+                || Trouble::new(ErrorKind::Corrupt, format!("{} has other bytes", want.key));
+            let got = got.and_then(|bytes| whole(bytes, want));
+            match got.and_then(|bytes| is_good(&bytes).then_some(bytes).ok_or_else(wrong)) {
                 Ok(bytes) => return Ok(bytes),
                 Err(trouble) => {
                     tracing::info!(%repository, source, %trouble, "a source is passed over");

@@ -1,6 +1,7 @@
 //! Chunks that lie in repositories.
 
 use crate::{Repositories, Want};
+use bytes::Bytes;
 use std::time::Duration;
 use tieline_bytes::{Fault, Piece, Proof, Source, Wish};
 use tieline_types::{ErrorKind, ObjectName, Origin, Place};
@@ -29,7 +30,9 @@ impl Source for Repositories {
             let encoding = place.encoding();
             let (offset, length) = (place.offset, place.length);
             let want = Want { key, offset, length, most: encoding.stored_max(chunk.length) };
-            match self.get(name, want, until).await {
+            let digest = chunk.digest().filter(|digest| digest.covers() == encoding);
+            let is_right = |bytes: &Bytes| digest.is_none_or(|digest| digest.is_of(bytes));
+            match self.get_right(name, want, until, &is_right).await {
                 Ok(bytes) => return Ok(vec![Piece::new(0, bytes, Proof::Whole(encoding))]),
                 Err(trouble) => {
                     let kind = match trouble.kind {

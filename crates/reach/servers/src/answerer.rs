@@ -2,13 +2,14 @@
 //! "which chunks?".
 //!
 //! An address in the map may name one, such as `repository:NAME` ([`Beside`]). It is asked over a
-//! [`Channel`] as a server is, and nobody above can tell them apart, but that it takes nothing back
-//! and sends no notice.
+//! [`Channel`] as a server is, and nobody above can tell them apart, but that it sends no notice.
+//! Instead it says beforehand how long what it says holds ([`Holds`]). With another edition it
+//! welcomes anew, and all that was said before is forgotten.
 
 use crate::Result;
 use bytes::Bytes;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_net::{
     Answer, CallError, Channel, Dialer, Incoming, Keeping, NoticeSink, Outgoing, Standing,
@@ -19,14 +20,35 @@ use tieline_wire::handshake::{VERSION, Welcome};
 use tieline_wire::{Failure, Hello, Request};
 use tokio::time::{Instant, timeout_at};
 
-/// Leases last as long as they can be said to: nobody takes one back.
-const LEASE: Duration = Duration::from_millis(u32::MAX as u64);
+/// As long as leases can be said to last.
+const LEASE_MAX: Duration = Duration::from_millis(u32::MAX as u64);
 /// How long whoever says nothing waits.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What an answerer answers from, and for how long that holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holds {
+    /// Another one forgets all that was said of those before it; they count up.
+    pub edition: u64,
+    pub since: Instant,
+    pub lease: Duration,
+}
+
+impl Holds {
+    /// What never changes.
+    pub fn always() -> Self {
+        Self { edition: 0, since: Instant::now(), lease: LEASE_MAX }
+    }
+}
 
 /// Answers calls of an MDT.
 #[async_trait::async_trait]
 pub trait Answerer: Send + Sync {
+    /// From what the next call is answered: looks whether there is something newer, if it is time.
+    async fn holds(&self, _until: Instant) -> Result<Holds, Failure> {
+        Ok(Holds::always())
+    }
+
     /// The reply's bytes. It is dropped when nobody waits any more.
     async fn answer(
         &self,
@@ -49,9 +71,9 @@ impl Beside {
     fn here(&self, addresses: &[String], sink: &Arc<dyn NoticeSink>) -> Option<Arc<dyn Channel>> {
         let address = addresses.first()?;
         let answerer = (self.find)(address)?;
-        let (is_welcome, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (welcomed, asked) = (Mutex::default(), AtomicU64::new(0));
         let (address, sink) = (address.clone(), sink.clone());
-        Some(Arc::new(Here { answerer, address, sink, is_welcome, asked }))
+        Some(Arc::new(Here { answerer, address, sink, welcomed, asked }))
     }
 }
 
@@ -87,19 +109,33 @@ struct Here {
     answerer: Arc<dyn Answerer>,
     address: String,
     sink: Arc<dyn NoticeSink>,
-    is_welcome: AtomicBool,
+    /// What was said to hold, with the last welcome.
+    welcomed: Mutex<Option<Holds>>,
     asked: AtomicU64,
 }
 
 impl Here {
-    fn welcome(&self) -> Welcome {
+    /// Leases of another edition, or of another time, are told of before anything else is.
+    fn welcome(&self, holds: Holds) {
+        let mut welcomed = crate::lock(&self.welcomed);
+        let is_new = |known: &Holds| {
+            known.edition < holds.edition
+                || known.edition == holds.edition && known.lease != holds.lease
+        };
+        if welcomed.as_ref().is_none_or(is_new) {
+            *welcomed = Some(holds);
+            self.sink.connected(&self.greeting(holds));
+        }
+    }
+
+    fn greeting(&self, holds: Holds) -> Welcome {
         Welcome {
             version: VERSION,
             session: SessionId(1),
             is_resumed: false,
             grant: Grant(0),
-            boot: 1,
-            lease_ms: u32::MAX,
+            boot: 1 + holds.edition,
+            lease_ms: u32::try_from(holds.lease.as_millis()).unwrap_or(u32::MAX),
             flavor: Flavor::Null,
             features: Welcome::FROZEN,
             server: self.address.clone(),
@@ -113,27 +149,27 @@ impl Here {
 #[async_trait::async_trait]
 impl Channel for Here {
     async fn exchange(&self, outgoing: Outgoing) -> Result<Incoming, CallError> {
-        let sent = Instant::now();
-        if !self.is_welcome.swap(true, Ordering::AcqRel) {
-            self.sink.connected(&self.welcome());
-        }
         let patience = outgoing.patience.unwrap_or(PATIENCE);
-        let (until, op) = (sent + patience, outgoing.request.op());
-        let asked = self.answerer.answer(&outgoing.caller, &outgoing.request, until);
+        let (until, op) = (Instant::now() + patience, outgoing.request.op());
         let late = |_| CallError::Timeout { server: self.address.clone(), patience, why: None };
+        let holds = timeout_at(until, self.answerer.holds(until)).await.map_err(late)?;
+        let holds = holds.map_err(CallError::Refused)?;
+        self.welcome(holds);
+        let asked = self.answerer.answer(&outgoing.caller, &outgoing.request, until);
         let answer = timeout_at(until, asked).await.map_err(late)?;
         self.asked.fetch_add(1, Ordering::Relaxed);
-        self.sink.renewed(sent);
+        self.sink.renewed(holds.since);
         let body = answer.map_err(CallError::Refused)?.into();
         Ok(Incoming { op, body, bulk: Bytes::new(), held: None })
     }
 
     fn standing(&self) -> Option<Standing> {
-        self.is_welcome.load(Ordering::Acquire).then_some(Standing {
+        let holds = (*crate::lock(&self.welcomed))?;
+        Some(Standing {
             session: SessionId(1),
             grant: Grant(0),
-            boot: 1,
-            lease: LEASE,
+            boot: 1 + holds.edition,
+            lease: holds.lease,
             holder: None,
             is_connected: true,
         })

@@ -34,6 +34,7 @@ mod greeting;
 mod maps;
 mod pace;
 mod proofs;
+pub mod read_only;
 mod records;
 mod server;
 mod servers;
@@ -42,7 +43,7 @@ pub mod turns;
 mod waits;
 mod ways;
 
-pub use answerer::{Answerer, Beside, Find};
+pub use answerer::{Answerer, Beside, Find, Holds};
 pub use channels::Channels;
 pub use deaf::Deaf;
 pub use delegations::{Delegations, SpokenFor, Wish};

@@ -1,5 +1,6 @@
 //! Messages about the federation map and those who administer it.
 
+use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use tieline_types::{
     Digest, Door, FlavorRule, Issuer, MachineTrust, Name, OstIndex, PoolName, RepositoryName,
@@ -146,6 +147,9 @@ pub enum MapEdit {
     /// Takes it out again.
     #[n(93)]
     RepositoryRemove(#[n(0)] RepositoryName),
+    /// Mounts a repository in CVMFS's format in the root directory.
+    #[n(94)]
+    RepositoryTrust(#[n(0)] RepositoryTrust),
 }
 
 /// A repository as it is mounted.
@@ -159,6 +163,22 @@ pub struct RepositoryAdd {
     /// Of the frozen list that says what is in it.
     #[n(2)]
     pub list: Digest,
+    /// Its name in the root directory.
+    #[n(3)]
+    pub junction: Name,
+}
+
+/// A repository in CVMFS's format, and whom it is believed from.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct RepositoryTrust {
+    #[n(0)]
+    pub name: RepositoryName,
+    /// At least one, as the map has them.
+    #[n(1)]
+    pub sources: Vec<String>,
+    /// At least one master key, as the map has them.
+    #[n(2)]
+    pub keys: Vec<ByteVec>,
     /// Its name in the root directory.
     #[n(3)]
     pub junction: Name,

@@ -65,6 +65,10 @@ impl fmt::Display for MapEdit {
                 let sources = add.sources.join(" ");
                 write!(f, "repo add {} {sources} at {}", add.name, add.junction)
             }
+            Self::RepositoryTrust(add) => {
+                let sources = add.sources.join(" ");
+                write!(f, "repo add {} {sources} at {} by its keys", add.name, add.junction)
+            }
             Self::RepositoryRemove(name) => write!(f, "repo remove {name}"),
         }
     }

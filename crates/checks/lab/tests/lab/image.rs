@@ -78,13 +78,15 @@ fn a_killed_build_leaves_nothing(folder: &Path) -> Result<()> {
     let mut build = Command::new(program::tieline()?);
     build.args(words).stdout(Stdio::null());
     let mut build = program::start(&mut build)?;
-    // Where mmdebstrap unpacks packages, and mounts /proc and more.
-    let unpacks = || {
+    // Where dpkg runs in the new root, which has /proc and more mounted.
+    let installs = || {
         glob(&keep, ".tieline-image-").into_iter().any(|work| {
-            glob(&work, "mmdebstrap.").into_iter().any(|root| root.join("etc").exists())
+            glob(&work, "mmdebstrap.")
+                .into_iter()
+                .any(|root| root.join("var/lib/dpkg/lock").exists())
         })
     };
-    let waited = program::until("packages are unpacked", Duration::from_secs(240), unpacks);
+    let waited = program::until("packages are installed", Duration::from_secs(240), installs);
     build.kill()?;
     build.wait()?;
     waited?;

@@ -40,6 +40,7 @@ mod ordinary;
 mod overlay;
 mod placement;
 mod posix;
+mod published;
 mod quotas;
 mod readme;
 mod realms;

@@ -219,6 +219,7 @@ fn files_are_read_by_root_as_on_a_mount() -> Result<()> {
         rights_are_those_of_the_mount(&scene).context("rights")?;
         strangers_are_told(&scene).context("strangers")?;
         nothing_is_changed(&scene).context("changes")?;
+        a_door_is_held_to_its_scope(&scene).context("a scope")?;
         events_are_the_same(&scene).context("uproot")?;
         our_own_client(&scene).context("our own client")?;
         let metrics = scene.door.metrics()?;
@@ -312,6 +313,11 @@ fn rights_are_those_of_the_mount(scene: &Scene<'_>) -> Result<()> {
         let said = scene.refused(Some(user), &["xrdfs", &url, "cat", path], 3010)?;
         ensure!(said.contains(&format!("tieline explain /extenci{path} --as {user}@")), "{said}");
     }
+    let listed = scene.xrdfs(&["ls", "-l", "/"])?;
+    let line = listed.lines().find(|line| line.ends_with("/private"));
+    let line = line.with_context(|| format!("private: {listed}"))?;
+    let words: Vec<&str> = line.split_whitespace().take(3).collect();
+    ensure!(words == ["drwx------", "bob", "users"], "{line}");
     // Also what somebody else was told just now.
     for words in [["ls", "/private"], ["stat", "/private/file"]] {
         scene.run(Some("bob"), &[&["xrdfs", &url], &words[..]].concat())?.succeed("bob looks")?;
@@ -343,6 +349,20 @@ fn strangers_are_told(scene: &Scene<'_>) -> Result<()> {
     ensure!(!Path::new(&none).exists(), "a stranger has a file");
     scene.federation.expect_log("is a stranger to");
     Ok(())
+}
+
+/// What the map holds the door to holds for all who come by it, whoever they are.
+fn a_door_is_held_to_its_scope(scene: &Scene<'_>) -> Result<()> {
+    let mount = scene.federation.mount().to_string_lossy().into_owned();
+    let add = ["door", "--fs", &mount, "add", DOOR, "--tickets-for", SERVICE];
+    scene.federation.tieline(&[&add[..], &["--scope", "read:/data"]].concat())?;
+    let url = scene.url("");
+    ensure!(scene.xrdfs(&["cat", "/data/small"])? == "small\n");
+    for words in [["ls", "/"], ["stat", "/listed"], ["cat", "/data/far/large"]] {
+        scene.refused(Some("ann"), &[&["xrdfs", &url], &words[..]].concat(), 3010)?;
+    }
+    scene.federation.tieline(&add)?;
+    scene.xrdfs(&["ls", "/"]).map(drop)
 }
 
 fn nothing_is_changed(scene: &Scene<'_>) -> Result<()> {

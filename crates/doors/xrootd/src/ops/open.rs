@@ -1,7 +1,7 @@
 //! Opening a file to be read.
 
 use super::{Asked, Outcome};
-use crate::handles::OpenFile;
+use crate::handles::{OPEN_ALL_MAX, OpenFile};
 use crate::refusal::{Code, Refusal};
 use crate::request::Path;
 use bytes::BufMut;
@@ -10,9 +10,15 @@ use tieline_types::FileKind;
 
 impl Asked {
     pub(super) async fn open(&self, path: &Path, wants_stat: bool) -> Outcome {
+        let place = self.session.shared.files.clone().try_acquire_owned();
+        let full = |_| {
+            let what = format!("{OPEN_ALL_MAX} files are open at this door: try again later");
+            Refusal::new(Code::Overloaded, what)
+        };
+        let _place = place.map_err(full)?;
         let (held, shown) = self.held(path).await?;
         let attributes = held.attributes.clone();
-        let handle = self.session.handles.add(OpenFile { held, path: shown })?;
+        let handle = self.session.handles.add(OpenFile { held, path: shown, _place })?;
         let mut told = Vec::new();
         told.put_u32(handle);
         if wants_stat {

@@ -61,8 +61,8 @@ fn order(folder: &Path, what: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What it answers to an order; events before it are none.
-fn answer(reader: &mut impl BufRead) -> anyhow::Result<()> {
+/// What QEMU answers to an order; events before it are none.
+pub fn answer(reader: &mut impl BufRead) -> anyhow::Result<()> {
     for _ in 0..LINES_MAX {
         let value: Value = serde_json::from_str(&line(reader)?)?;
         if value.get("return").is_some() {

@@ -34,6 +34,7 @@ pub enum Accel {
 
 /// What a machine starts from.
 pub struct Image {
+    pub folder: PathBuf,
     disk: PathBuf,
     format: &'static str,
     kernel: PathBuf,
@@ -51,7 +52,8 @@ impl Image {
             }
         };
         let lacks = || format!("{} has no {}", folder.display(), about::KERNEL);
-        Ok(Self { disk, format, kernel: file(about::KERNEL).with_context(lacks)? })
+        let kernel = file(about::KERNEL).with_context(lacks)?;
+        Ok(Self { folder: folder.to_owned(), disk, format, kernel })
     }
 }
 
@@ -175,7 +177,8 @@ mod tests {
 
     #[test]
     fn secrets_go_by_files_and_commas_are_no_ends() {
-        let image = Image { disk: "/a,b/disk.raw".into(), format: "raw", kernel: "/k".into() };
+        let (disk, kernel) = ("/a,b/disk.raw".into(), "/k".into());
+        let image = Image { folder: "/a,b".into(), disk, format: "raw", kernel };
         let words = Words {
             name: "wn1",
             image: &image,

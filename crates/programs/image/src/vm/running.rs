@@ -51,7 +51,7 @@ pub fn hold(folder: &Path, name: &str) -> anyhow::Result<File> {
     let path = folder.join(LOCK);
     let file = File::create(&path).with_context(|| format!("cannot open {}", path.display()))?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        bail!("{name} is being started by somebody else");
+        bail!("another `tieline vm start {name}` starts it, or waits for its job");
     }
     Ok(file)
 }

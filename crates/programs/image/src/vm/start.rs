@@ -53,9 +53,6 @@ pub fn run(args: &Start) -> anyhow::Result<()> {
         console: &console,
     };
     let mut machine = Started::start(args, &words, &folder)?;
-    let process = ProcessId::of(machine.child.id()).context("QEMU ended at once")?;
-    let accel = if accel == Accel::Kvm { "kvm" } else { "tcg" }.to_owned();
-    Running { process, image: image_folder, accel }.write(&folder)?;
     let mut listener = Listener::new(&console)?;
     let place = machine.wait_mounted(&mut listener, begun + args.within.0)?;
     println!("{}: {place} is mounted, after {:.1} s", args.name, begun.elapsed().as_secs_f64());
@@ -116,6 +113,11 @@ impl Started {
         let child = command.spawn().context("cannot start QEMU")?;
         let (name, console) = (args.name.clone(), words.console.to_owned());
         let mut started = Self { name, child, console, stays: false };
+        // At once: whatever becomes of us, `vm stop` finds it.
+        if let Some(process) = ProcessId::of(started.child.id()) {
+            let accel = if words.accel == Accel::Kvm { "kvm" } else { "tcg" }.to_owned();
+            Running { process, image: words.image.folder.clone(), accel }.write(folder)?;
+        }
         // Wrong words end it at once.
         std::thread::sleep(LOOK_AGAIN);
         if let Some(status) = started.child.try_wait()? {

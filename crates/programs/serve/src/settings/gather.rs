@@ -5,7 +5,7 @@
 //!
 //! Knows no setting by name: what it says comes from the structures themselves.
 
-use super::{MdtSettings, OstSettings, Settings, Wrongs};
+use super::{HttpSettings, MdtSettings, OstSettings, Settings, Wrongs};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use tieline_base::proving::KerberosSettings;
@@ -27,6 +27,7 @@ impl Gathered {
         let mdt = table.remove("mdt");
         let osts = table.remove("ost");
         let kerberos = table.remove("kerberos");
+        let http = table.remove("http");
         let settings = self.table::<Settings>(table, "");
         let kerberos = match kerberos {
             None => None,
@@ -44,6 +45,14 @@ impl Gathered {
                 None
             }
         };
+        let http = match http {
+            None => None,
+            Some(Value::Table(http)) => self.table::<HttpSettings>(http, "http."),
+            Some(_) => {
+                self.complain("http", "is not a table: write [http] and its keys below".into());
+                None
+            }
+        };
         let osts = match osts {
             None => vec![],
             Some(Value::Array(osts)) => self.osts(osts),
@@ -54,6 +63,7 @@ impl Gathered {
         };
         let Some(mut settings) = settings else { return Err(Wrongs(self.wrongs.clone())) };
         (settings.mdt, settings.ost, settings.kerberos) = (mdt, osts, kerberos);
+        settings.http = http;
         Ok(settings)
     }
 

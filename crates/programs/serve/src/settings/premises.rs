@@ -71,6 +71,10 @@ impl Plan {
 
     fn look_as_we_are(&self, changes_user: bool) -> Found {
         let mut found = Found { doubts: self.doubts.clone(), ..Found::default() };
+        if let Some(http) = self.http.as_ref().filter(|http| !http.repositories.is_dir()) {
+            let shown = http.repositories.display();
+            found.doubt("http.repositories", format!("{shown} is no directory: make it"));
+        }
         match self.map_here() {
             Ok(Some(map)) => self.look_at_map(&map, &mut found),
             Ok(None) => {}

@@ -1,12 +1,15 @@
 //! The federation map, version 1.
 
 use crate::Record;
+use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::fmt;
 use tieline_types::{
-    Digest, Door, FileId, FlavorRules, FsName, GrantedId, Issuer, MachineTrust, MdtIndex, Name,
-    OstIndex, OstPlace, PoolName, RepositoryName, SiteName, Strangers, Version,
+    Algorithm, Digest, Door, Encoding, FileId, FlavorRules, FsName, GrantedId, Issuer,
+    MachineTrust, MdtIndex, Name, OstIndex, OstPlace, PoolName, RepositoryName, SiteName,
+    Strangers, Version,
 };
 
 /// Who serves what.
@@ -77,6 +80,28 @@ pub enum Catalog {
     /// A list of this digest, which never changes.
     #[n(1)]
     Frozen(#[n(0)] Digest),
+    /// What was published last in CVMFS's format, if one of these master keys says so.
+    #[n(2)]
+    Signed(#[n(0)] Vec<PublicKey>),
+}
+
+/// An RSA key in DER (X.509's SubjectPublicKeyInfo).
+#[derive(Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(transparent)]
+pub struct PublicKey(#[n(0)] pub ByteVec);
+
+/// By its digest: all of it is long.
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digest = Digest::compute(Algorithm::Sha256, Encoding::Plain, &self.0);
+        digest.as_bytes().iter().take(8).try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({self})")
+    }
 }
 
 impl Repository {

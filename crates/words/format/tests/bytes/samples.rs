@@ -223,8 +223,12 @@ pub fn records() -> Vec<Sample> {
         catalog: map::Catalog::Frozen(Digest::blake3([0xd1; 32])),
     };
     let with_repository =
-        FederationMap { repositories: Some(vec![repository]), ..federation_map() };
+        FederationMap { repositories: Some(vec![repository.clone()]), ..federation_map() };
     samples.push(record("-repository", with_repository));
+    let keys = vec![map::PublicKey(vec![0x30, 0x82, 0x01, 0x22].into())];
+    let signed = map::Repository { catalog: map::Catalog::Signed(keys), ..repository };
+    let with_signed = FederationMap { repositories: Some(vec![signed]), ..federation_map() };
+    samples.push(record("-repository-signed", with_signed));
     let signed = SignedMap { map: map.to_bytes(), signature: [0x5e; 64] };
     let security = Security {
         realm: "EXTENCI.ORG".into(),

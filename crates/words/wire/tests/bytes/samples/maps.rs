@@ -70,6 +70,13 @@ pub fn map_calls(op: Op) -> Vec<Sample> {
         junction: "sw".parse().unwrap(),
     };
     samples.push(request("-repository-add", edit(MapEdit::RepositoryAdd(add))));
+    let trust = federation::RepositoryTrust {
+        name: name.clone(),
+        sources: vec!["http://stratum1.uf.example/cvmfs/sw.example.org".into()],
+        keys: vec![vec![0x30, 0x82, 0x01, 0x22].into()],
+        junction: "sw".parse().unwrap(),
+    };
+    samples.push(request("-repository-trust", edit(MapEdit::RepositoryTrust(trust))));
     samples.push(request("-repository-remove", edit(MapEdit::RepositoryRemove(name))));
     samples.push(request("-strangers-set", edit(MapEdit::StrangersSet(Strangers::Squash))));
     samples

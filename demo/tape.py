@@ -1,0 +1,78 @@
+"""The fourth chapter: files of a pool in a plain directory, and on a tape behind it."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+
+import analysis
+from federation import chapter, size, title, wait_until
+
+# dCache's convention, over a directory; this robot needs a moment.
+SCRIPT = """#!/bin/sh
+tape=$(dirname "$0")/tape
+mkdir -p "$tape"
+for word in "$@"; do case "$word" in -uri=*) bit=${word##*/} ;; esac; done
+case "$1" in
+  put) sleep 1; cp "$3" "$tape/$2.new" && mv "$tape/$2.new" "$tape/$2" && echo "tape://robot/$2" ;;
+  get) sleep 1; cp "$tape/$bit" "$3" ;;
+  remove) rm -f "$tape/$bit" ;;
+  *) exit 30 ;;
+esac
+"""
+
+
+def md5(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest()
+
+
+def show(demo, paths):
+    chapter(4, "Data management: a plain directory, and a tape")
+    path = max((path for path in paths if path.endswith(".root")), key=os.path.getsize)
+    expose(demo, path)
+    to_tape(demo, path)
+
+
+def into_pool(demo, path, pool):
+    """The file's chunks in one pool, whatever it had."""
+    demo.run("migrate", "-p", pool, path)
+
+
+def expose(demo, path):
+    title("uf exposes its pool (tieline pool set uf --expose): read without a mount")
+    plain = f"{demo.dir}/sites/uf/exposed"
+    demo.run("pool", "set", "uf", "--expose", plain, "--fs", demo.mount)
+    into_pool(demo, path, "uf")
+    copy = os.path.join(plain, os.path.relpath(path, demo.mount))
+    seconds = wait_until(copy, lambda: os.path.exists(copy))
+    if md5(copy) != md5(path):
+        sys.exit(f"{copy} is not {path}")
+    print(f"  {copy}")
+    print(f"  there after {seconds:.1f} s, whole; md5sum says the same of both: {md5(copy)}")
+    found = analysis.look(copy)
+    print(f"  uproot, in that directory: {len(found.masses)} opposite-sign pairs")
+
+
+def to_tape(demo, path):
+    title("fnal has a tape (tieline pool set fnal --hsm): one file goes there and comes back")
+    script = f"{demo.dir}/sites/fnal/hsm/robot.sh"
+    os.makedirs(os.path.dirname(script), exist_ok=True)
+    with open(script, "w") as file:
+        file.write(SCRIPT)
+    os.chmod(script, 0o755)
+    demo.run("pool", "set", "fnal", "--hsm", script, "--fs", demo.mount)
+    into_pool(demo, path, "fnal")
+    before = md5(path)
+    demo.run("hsm", "archive", path)
+    demo.run("hsm", "release", path)
+    print(f"  {demo.run('hsm', 'state', path).strip()}")
+    residency = [line for line in demo.run("getstripe", path).splitlines() if "residency" in line]
+    print(f"  getstripe: {residency[0].split(':')[-1].strip() if residency else '?'}; ls says {size(os.path.getsize(path))}")
+    start = time.monotonic()
+    # A client of its own, which has none of its bytes.
+    back = subprocess.run([demo.tieline, "cat", path], check=True, stdout=subprocess.PIPE).stdout
+    if hashlib.md5(back).hexdigest() != before:
+        sys.exit(f"{path} came back from tape with other bytes")
+    print(f"  somebody reads it: after {time.monotonic() - start:.1f} s it is there, with the same bytes")
