@@ -95,7 +95,12 @@ mod tests {
             addresses: vec![],
             is_active: true,
         };
-        let pool = |name: &str, osts| Pool { name: name.parse().unwrap(), osts, exposure: None };
+        let pool = |name: &str, osts| Pool {
+            name: name.parse().unwrap(),
+            osts,
+            exposure: None,
+            hsm: None,
+        };
         FederationMap {
             fs: "extenci".parse().unwrap(),
             version: Version(7),
