@@ -18,7 +18,7 @@ packages=(
   heimdal-kcm         # a daemon that keeps tickets: the tests start one of their own
   glusterfs-client python3-fusepy # storage that the nodes of a site share
   postgresql          # its programs only: the tests start servers of their own
-  xrootd-client xrootd-plugins python3-xrootd # clients of root:// that are not ours
+  xrootd-client xrootd-plugins python3-xrootd gfal2-plugin-xrootd # clients of root:// that are not ours
   mmdebstrap binutils e2fsprogs dosfstools mtools gdisk syslinux syslinux-common systemd-boot-efi # images of virtual clients
   qemu-system-x86 qemu-utils seabios # machines that start from them
   curl nginx-light    # clients and servers of HTTP that are not ours; the tests start their own nginx

@@ -129,25 +129,27 @@ pub struct Alone<'l> {
 
 impl<'l> Alone<'l> {
     pub fn mount(lab: &'l Federation, options: &str) -> Result<Self> {
-        let run = Self::try_mount(lab, options)?;
-        run.0.succeed("tieline mount")?;
-        Ok(run.1)
+        let (path, log) = Self::places(lab);
+        Self::try_mount(lab, options)?.succeed("tieline mount")?;
+        Ok(Self { lab, path, log })
     }
 
     /// It is not: says why.
     pub fn refused(lab: &Federation, options: &str) -> Result<String> {
-        let (run, mounted) = Alone::try_mount(lab, &format!("{options},interactive"))?;
+        let run = Alone::try_mount(lab, &format!("{options},interactive"))?;
         ensure!(!run.status.success(), "{run:?}");
-        std::mem::forget(mounted);
         Ok(run.stderr)
     }
 
-    fn try_mount(lab: &'l Federation, options: &str) -> Result<(program::Run, Self)> {
-        let (path, log) = (lab.local("alone"), lab.local("published.log"));
+    fn places(lab: &Federation) -> (PathBuf, PathBuf) {
+        (lab.local("alone"), lab.local("published.log"))
+    }
+
+    fn try_mount(lab: &Federation, options: &str) -> Result<program::Run> {
+        let (path, log) = Self::places(lab);
         fs::create_dir_all(&path)?;
         let options = format!("{options},log={}", log.display());
-        let run = lab.try_tieline(&["mount", NAME, text(&path)?, "-o", &options])?;
-        Ok((run, Self { lab, path, log }))
+        lab.try_tieline(&["mount", NAME, text(&path)?, "-o", &options])
     }
 
     pub fn logged(&self) -> Result<String> {

@@ -26,7 +26,8 @@ use tieline_bytes::Segment;
 use tieline_bytes::Whose;
 use tieline_foresight::ahead::Width;
 use tieline_ranges::overlay::Sealed;
-use tieline_types::{Caller, Content, Digest, ErrorKind, Extent, FileId, Layout};
+use tieline_ranges::windows::{is_worn, runs, windows};
+use tieline_types::{Caller, Content, Digest, ErrorKind, Extent, FileId};
 use tieline_wire::meta::{GetExtents, OpenReply};
 use tieline_wire::ranges::{Compact, SeenContent, SeenExtent};
 use tokio::time::Instant;
@@ -35,10 +36,6 @@ use tokio::time::Instant;
 pub(crate) const WORN_FROM: usize = 64;
 /// The same, in what an open tells of a file.
 const WORN_AT_OPEN: usize = 32;
-/// Small extents that make a window worth it.
-const WINDOW_FROM: usize = 8;
-/// Extents of one window.
-const WINDOW_MAX: usize = 1000;
 /// How long a file must rest.
 const REST: Duration = Duration::from_secs(2);
 const BYTES_PER_SECOND: u64 = 32 << 20;
@@ -102,7 +99,7 @@ impl Shared {
                 windows(&layout, width(state), begun)
             });
             begun = if is_last { Vec::new() } else { windows.pop().unwrap_or_default() };
-            for window in windows.iter().filter(|window| is_worn(window)) {
+            for window in windows.iter().filter(|window| is_worn(window, SMALL_BELOW)) {
                 if file.is_dirty() {
                     // It does not rest any more.
                     self.mark_worn(file);
@@ -196,49 +193,6 @@ impl Shared {
         }
         Ok(all.freeze())
     }
-}
-
-/// Cuts extents into windows, in order; the last may go on.
-fn windows(layout: &Layout, width: usize, extents: Vec<Extent>) -> Vec<Vec<Extent>> {
-    let mut all: Vec<Vec<Extent>> = Vec::new();
-    let mut end = 0;
-    for extent in extents {
-        let is_full = all.last().is_none_or(|window| window.len() >= WINDOW_MAX);
-        if is_full || extent.end() > end {
-            end = layout.cut_end(extent.offset, width);
-            all.push(Vec::new());
-        }
-        if let Some(window) = all.last_mut() {
-            window.push(extent);
-        }
-    }
-    all
-}
-
-/// Is it worth it?
-fn is_worn(window: &[Extent]) -> bool {
-    let small = window.iter().filter(|extent| extent.length < SMALL_BELOW).count();
-    small >= WINDOW_FROM && (runs(window).len() * 2 <= window.len() || holds_inline(window))
-}
-
-/// Bytes in the metadata that a chunk could hold as well.
-fn holds_inline(window: &[Extent]) -> bool {
-    let inline = window.iter().filter(|extent| matches!(extent.content, Content::Inline(_)));
-    inline.count() >= WINDOW_FROM
-}
-
-/// Offset and length of what extents cover together without a gap.
-pub(crate) fn runs(extents: &[Extent]) -> Vec<(u64, u64)> {
-    let mut runs: Vec<(u64, u64)> = Vec::new();
-    for extent in extents {
-        match runs.last_mut() {
-            Some((offset, length)) if *offset + *length == extent.offset => {
-                *length += extent.length;
-            }
-            _ => runs.push((extent.offset, extent.length)),
-        }
-    }
-    runs
 }
 
 pub(crate) fn seen(extent: &Extent) -> SeenExtent {

@@ -8,14 +8,15 @@
 //! Invariants: at most [`AT_ONCE`] groups are in memory; only committed bytes are moved; what was
 //! moved is not moved again, even if an OST had no room and it went elsewhere.
 
-use crate::compact::{runs, seen};
+use crate::compact::seen;
 use crate::file::{File, copies};
 use crate::reader::EXTENTS_PAGE;
 use crate::shared::Shared;
 use crate::{Error, Result, Volume};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tieline_ranges::overlay::Sealed;
+use tieline_ranges::windows::{groups, pieces, runs};
 use tieline_types::{
     Caller, ChunkId, ChunkRef, Content, ErrorKind, Extent, FileId, Layout, OstIndex,
 };
@@ -25,10 +26,6 @@ use tokio::task::JoinSet;
 
 /// Groups under way.
 const AT_ONCE: usize = 4;
-/// A group ends where a chunk of the layout does, or when it has so many bytes or extents. One
-/// exchange takes at most 1024 of those: as many as these make, cut into the smallest chunks.
-const GROUP_BYTES: u64 = 32 << 20;
-const GROUP_EXTENTS: usize = 500;
 
 /// A file whose bytes are being moved.
 pub struct Migration {
@@ -135,7 +132,7 @@ impl Migration {
     /// Do extents lie as the layout has it: one chunk for each cut, where that belongs?
     fn fits(&self, stripe: &[OstIndex], group: &[Extent]) -> bool {
         let width = self.layout.columns(stripe);
-        let windows = windows(&self.layout, width, group);
+        let windows = pieces(&self.layout, width, group);
         let there = group.iter().map(|extent| (extent.offset, extent.length));
         if !windows.iter().flatten().copied().eq(there) {
             return false;
@@ -176,7 +173,7 @@ impl Shared {
                 }
             }
             Some((layout, width)) => {
-                for window in windows(layout, *width, group) {
+                for window in pieces(layout, *width, group) {
                     let total: u64 = window.iter().map(|(_, length)| length).sum();
                     let start = window.first().map_or(0, |(offset, _)| *offset);
                     let own = bytes.split_to(total as usize);
@@ -203,83 +200,4 @@ impl Shared {
 
 fn length(group: &[Extent]) -> u64 {
     group.iter().map(|extent| extent.length).sum()
-}
-
-/// Extents that are moved together, in order: whole, and if it can be whole chunks of the layout.
-fn groups(layout: &Layout, width: usize, extents: Vec<Extent>) -> VecDeque<Vec<Extent>> {
-    let mut all: VecDeque<Vec<Extent>> = VecDeque::new();
-    let (mut end, mut bytes) = (0, 0);
-    for extent in extents {
-        let is_full = all.back().is_none_or(|group| group.len() >= GROUP_EXTENTS)
-            || bytes + extent.length > GROUP_BYTES;
-        if is_full || extent.offset >= end {
-            all.push_back(Vec::new());
-            bytes = 0;
-        }
-        bytes += extent.length;
-        end = layout.cut_end(extent.end().saturating_sub(1), width);
-        if let Some(group) = all.back_mut() {
-            group.push(extent);
-        }
-    }
-    all
-}
-
-/// Offset and length of the pieces that each chunk of the layout has.
-fn windows(layout: &Layout, width: usize, group: &[Extent]) -> Vec<Vec<(u64, u64)>> {
-    let mut all: Vec<Vec<(u64, u64)>> = Vec::new();
-    let mut end = 0;
-    for (mut offset, length) in runs(group) {
-        let last = offset + length;
-        while offset < last {
-            if offset >= end {
-                end = layout.cut_end(offset, width);
-                all.push(Vec::new());
-            }
-            let until = end.min(last);
-            if let Some(window) = all.last_mut() {
-                window.push((offset, until - offset));
-            }
-            offset = until;
-        }
-    }
-    all
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    fn extents(lengths: &[(u64, u64)]) -> Vec<Extent> {
-        let extent = |&(offset, length)| Extent { offset, length, content: Content::Hole };
-        lengths.iter().map(extent).collect()
-    }
-
-    fn layout() -> Layout {
-        Layout { chunk_size: 1 << 20, stripe_size: 2 << 20, ..Layout::default() }
-    }
-
-    #[test]
-    fn groups_end_where_chunks_do() {
-        let cut = |lengths: &[(u64, u64)]| -> Vec<u64> {
-            groups(&layout(), 2, extents(lengths)).iter().map(|group| length(group)).collect()
-        };
-        assert_eq!(cut(&[(0, 4 * MIB), (4 * MIB, MIB), (5 * MIB, 10)]), [4 * MIB, MIB, 10]);
-        assert_eq!(cut(&[(0, MIB + 1), (MIB + 1, MIB - 1), (2 * MIB, 1)]), [2 * MIB, 1]);
-        // A gap that a chunk's end lies in.
-        assert_eq!(cut(&[(0, 10), (20, 10), (MIB, 5)]), [20, 5]);
-        let odd: Vec<(u64, u64)> = (0..20).map(|n| (n * (3 * MIB + 1), 3 * MIB + 1)).collect();
-        assert!(cut(&odd).iter().all(|&bytes| bytes <= GROUP_BYTES));
-        assert_eq!(cut(&[(0, 64 * MIB)]), [64 * MIB], "an extent is never cut");
-    }
-
-    #[test]
-    fn windows_are_what_chunks_hold() {
-        let cut = |lengths: &[(u64, u64)]| windows(&layout(), 2, &extents(lengths));
-        assert_eq!(cut(&[(0, MIB + 1)]), [vec![(0, MIB)], vec![(MIB, 1)]]);
-        assert_eq!(cut(&[(0, 10), (10, 5), (20, 10)]), [vec![(0, 15), (20, 10)]]);
-        assert_eq!(cut(&[(10, MIB)]), [vec![(10, MIB - 10)], vec![(MIB, 10)]]);
-    }
 }

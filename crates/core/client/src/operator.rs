@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tieline_files::Files;
 use tieline_format::map::FederationMap;
 use tieline_types::{Caller, FileId, Layout, OstIndex};
+use tieline_wire::Call;
 use tieline_wire::federation::MapEdit;
 use tieline_wire::ledger::ListDeletedReply;
 use tieline_wire::meta::{ExtentPage, LayoutChange, OstUsage};
@@ -39,6 +40,18 @@ pub trait Operator: Files {
         from: FileId,
         to: At<'_>,
     ) -> Result<Known>;
+}
+
+impl Volume {
+    /// Asks a file's MDS what only operators ask.
+    pub async fn ask<C: Call + Clone>(
+        &self,
+        caller: &Caller,
+        id: FileId,
+        message: C,
+    ) -> Result<C::Reply> {
+        Ok(self.shared.ask(caller, id, message).await?.reply)
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

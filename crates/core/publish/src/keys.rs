@@ -43,7 +43,7 @@ const FILE_MAX: u64 = 1 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    #[error("{}: {source}", .path.display())]
+    #[error("{}", .path.display())]
     File { path: PathBuf, source: io::Error },
     #[error("{} is no {what}", .path.display())]
     Shape { path: PathBuf, what: &'static str },

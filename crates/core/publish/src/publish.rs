@@ -20,9 +20,9 @@ pub const PIECE: usize = 8 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("catalog of `{path}`: {source}")]
+    #[error("catalog of `{path}`")]
     Catalog { path: String, source: CatalogError },
     #[error("`{path}`: {why}")]
     Entry { path: String, why: String },
@@ -100,7 +100,7 @@ impl Publisher<'_> {
         let wrong = |source| PublishError::Catalog { path: shown(path), source };
         let mut draft = Draft::new(path).map_err(wrong)?;
         let seam = if path.is_empty() { Seam::None } else { Seam::Root };
-        let row = self.directory_row(path, item, &items, seam);
+        let row = self.directory_row(path, item, &items, seam)?;
         draft.add(&[(row, Vec::new())]).map_err(wrong)?;
         let mut groups = 0;
         self.fill(&mut draft, path, items, (depth, &mut groups))?;
@@ -142,7 +142,7 @@ impl Publisher<'_> {
             let items = self.listed(&path)?;
             let is_own = plan::is_marked(&items);
             let seam = if is_own { Seam::Mountpoint } else { Seam::None };
-            rows.push((self.directory_row(&path, &item, &items, seam), Vec::new()));
+            rows.push((self.directory_row(&path, &item, &items, seam)?, Vec::new()));
             below_here.push((path, item, is_own));
         }
         draft.add(&rows).map_err(wrong)?;
@@ -215,27 +215,30 @@ impl Publisher<'_> {
         Ok((rows, directories))
     }
 
-    fn directory_row(&self, path: &[u8], item: &Item, items: &[Item], seam: Seam) -> Row {
+    fn directory_row(
+        &self,
+        path: &[u8],
+        item: &Item,
+        items: &[Item],
+        seam: Seam,
+    ) -> Result<Row, PublishError> {
+        check(path, item)?;
         let directories = items.iter().filter(|item| item.kind == FileKind::Directory).count();
         let parent = path.iter().rposition(|&byte| byte == b'/').map(|slash| &path[..slash]);
-        Row {
+        Ok(Row {
             path: hash::path_hash(path),
             parent: parent.map_or((0, 0), hash::path_hash),
             links: 2 + directories as u32,
             size: DIRECTORY_SIZE,
             seam,
             ..row_of(item)
-        }
+        })
     }
 
     /// What is not a directory.
     fn file(&mut self, path: &[u8], item: &Item) -> Result<(Row, Vec<Piece>), PublishError> {
+        check(path, item)?;
         let mut row = row_of(item);
-        if xattrs::write(&row.xattrs).is_none() {
-            let why = "an extended attribute, or its value, has more than 255 bytes, or there are \
-                       more than 255: catalogs cannot say that";
-            return Err(PublishError::Entry { path: shown(path), why: why.into() });
-        }
         if item.kind != FileKind::Regular {
             return Ok((row, Vec::new()));
         }
@@ -267,6 +270,14 @@ impl Publisher<'_> {
             bytes = next;
         }
     }
+}
+
+/// Can a catalog say all of it?
+fn check(path: &[u8], item: &Item) -> Result<(), PublishError> {
+    let why = "an extended attribute, or its value, has more than 255 bytes, or there are more \
+               than 255: catalogs cannot say that";
+    let wrong = || PublishError::Entry { path: shown(path), why: why.into() };
+    xattrs::write(&item.xattrs).map(drop).ok_or_else(wrong)
 }
 
 /// The number of a file that is in no tree.

@@ -48,7 +48,7 @@ const REPLICA: &str = ".cvmfs_master_replica";
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{what} ({source})")]
+    #[error("{what}")]
     Io { what: String, source: io::Error },
     #[error(
         "{} has a repository already: publish to it, or choose another --storage",
@@ -71,11 +71,11 @@ pub enum Error {
     Name(RepositoryName),
     #[error(transparent)]
     Keys(#[from] KeyError),
-    #[error("{0}; nothing was published")]
+    #[error("nothing was published")]
     Publish(#[from] PublishError),
-    #[error("history: {0}; nothing was published")]
+    #[error("its history cannot be written, and nothing was published")]
     History(#[from] CatalogError),
-    #[error("what is published in {} is not to be gone on from: {source}", .storage.display())]
+    #[error("what is published in {} is not to be gone on from", .storage.display())]
     Former { storage: PathBuf, source: TrustError },
 }
 

@@ -1,7 +1,8 @@
 //! What one connection has open.
 //!
-//! Invariants: at most [`OPEN_MAX`] files, and [`OPEN_ALL_MAX`] of all connections; a file stays open while something is read of it, also
-//! when it was closed meanwhile; numbers are used again as late as can be.
+//! Invariants: at most [`OPEN_MAX`] files, and [`OPEN_ALL_MAX`] of all connections; a file stays
+//! open while something is read of it, also when it was closed meanwhile; numbers are used again as
+//! late as can be.
 
 use crate::refusal::{Code, Refusal};
 use crate::wire::Handle;

@@ -1,6 +1,6 @@
 //! Repositories beside servers: who answers for them, and where their chunks come from.
 
-use crate::report::Usage;
+use crate::report::{Usage, chain};
 use crate::source::Source;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -134,7 +134,8 @@ pub fn master_keys(name: &RepositoryName, from: &[PathBuf]) -> Result<Vec<Public
         return Err(format!("pubkey: {count} keys; there must be one, and at most {KEYS_MAX}"));
     }
     let key = |path: &PathBuf| {
-        let key = keys::public(path).map_err(|error| format!("pubkey: {error}"))?;
+        let wrong = |error| format!("pubkey: {}", chain(&error));
+        let key = keys::public(path).map_err(wrong)?;
         Ok(PublicKey(key.to_der().into()))
     };
     files.iter().map(key).collect()

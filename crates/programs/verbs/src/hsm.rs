@@ -20,6 +20,10 @@ use std::sync::Arc;
 use tieline_base::report::chain;
 use tieline_base::show;
 use tieline_types::{FileId, FileKind, TapeWish};
+use tieline_wire::tape::{AskTape, GetTape, GiveUpBytes};
+
+/// Extents in one step of a release.
+const PAGE: u32 = 512;
 
 #[derive(clap::Subcommand, Debug)]
 pub enum Hsm {
@@ -65,7 +69,7 @@ pub fn run(verb: Hsm) -> anyhow::Result<()> {
         }),
         Hsm::State(files) => each(files, "look at", async |shell, told| {
             told.each("look at", async |one| {
-                let reply = shell.volume.tape(&shell.caller, one.id).await?;
+                let reply = shell.volume.ask(&shell.caller, one.id, GetTape { id: one.id }).await?;
                 Ok(Said { text: state::text(&reply), json: state::json(&reply) })
             })
             .await;
@@ -200,7 +204,7 @@ fn wish(args: Wished, wish: TapeWish) -> anyhow::Result<()> {
     each(args.files, &verb.clone(), async move |shell, told| {
         let mut wished = vec![];
         for one in std::mem::take(&mut told.files) {
-            match shell.volume.ask_tape(&shell.caller, one.id, wish).await {
+            match shell.volume.ask(&shell.caller, one.id, AskTape { id: one.id, wish }).await {
                 Ok(reply) => wished.push((one, reply)),
                 Err(error) => told.tell(&verb, &one, Err(error.into())),
             }
@@ -220,7 +224,8 @@ fn wish(args: Wished, wish: TapeWish) -> anyhow::Result<()> {
 async fn release(shell: &Shell, one: &One) -> anyhow::Result<Said> {
     let (mut offset, mut released, mut kept) = (0, 0, 0);
     loop {
-        let reply = shell.volume.give_up_bytes(&shell.caller, one.id, offset).await?;
+        let message = GiveUpBytes { id: one.id, offset, limit: PAGE };
+        let reply = shell.volume.ask(&shell.caller, one.id, message).await?;
         released += reply.released;
         kept += reply.kept;
         if reply.is_done {

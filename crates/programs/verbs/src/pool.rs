@@ -32,7 +32,7 @@ pub enum Pool {
     /// Take OSTs out of a pool
     Remove(Members),
     /// Say what a pool's files get beside OSTs: a directory in which they lie whole, or a tape
-    Set(Set),
+    Set(Box<Set>),
     /// Remove a pool that is empty
     Destroy(One),
     /// List the pools of a file system, or the OSTs of a pool

@@ -2,6 +2,7 @@
 
 use crate::meta::LeaseGrant;
 use minicbor::{Decode, Encode};
+use tieline_types::tape::WishFailure;
 use tieline_types::{
     Attributes, ChunkRef, Digest, ErrorKind, FileId, Hsm, OnTape, OstIndex, TapeCopy, TapeWish,
     WishState,
@@ -40,6 +41,20 @@ pub struct TapeReply {
     /// The server's clock, in milliseconds since 1970.
     #[n(4)]
     pub now_ms: u64,
+}
+
+impl TapeReply {
+    /// Do OSTs have all of it?
+    pub fn is_here(&self) -> bool {
+        !self.on_tape.is_some_and(OnTape::is_nearline)
+    }
+
+    /// Why it was given up, if that was since then.
+    pub fn given_up(&self, since_ms: u64) -> Option<&WishFailure> {
+        let wish = self.wish.as_ref().filter(|wish| wish.is_over);
+        let failure = wish.and_then(|wish| wish.failure.as_ref());
+        failure.filter(|failure| failure.at.millis() >= since_ms)
+    }
 }
 
 /// Gives up the chunks at OSTs of a file that is archived as it is, a page of extents at a time.
@@ -219,4 +234,29 @@ pub enum DriveState {
         #[n(2)]
         is_final: bool,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tieline_types::Time;
+
+    #[test]
+    fn what_was_given_up_is_told_while_it_is_news() {
+        let at = Time { seconds: 100, nanos: 0 };
+        let detail = "osm://a is not it".to_owned();
+        let failure = Some(WishFailure { kind: ErrorKind::Corrupt, detail, at });
+        let wish = WishState { failure, ..WishState::new(TapeWish::Restore, at) };
+        let found = |is_over| TapeReply {
+            on_tape: Some(OnTape::Released),
+            copy: None,
+            released: 1,
+            wish: Some(WishState { is_over, ..wish.clone() }),
+            now_ms: 100_500,
+        };
+        assert!(found(false).given_up(0).is_none(), "it is tried again");
+        assert!(found(true).given_up(100_000).is_some());
+        assert!(found(true).given_up(100_001).is_none(), "of before it was asked for");
+        assert!(!found(true).is_here());
+    }
 }

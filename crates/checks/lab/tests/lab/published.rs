@@ -161,6 +161,12 @@ fn a_flipped_bit_anywhere_is_an_error_that_says_so() -> Result<()> {
             fails("nested/n")?;
             program::shell(&mounted.path, "cat run > /dev/null")?;
         }
+        let logged = mounted.logged()?;
+        for said in ["digest of its metadata", "does not have its digest", "have it published anew"]
+        {
+            ensure!(logged.contains(said), "{said} is not in {logged}");
+        }
+        drop(mounted);
         // Another key of the same name is nobody.
         let other = lab.local("other");
         fs::create_dir(&other)?;
@@ -169,12 +175,6 @@ fn a_flipped_bit_anywhere_is_an_error_that_says_so() -> Result<()> {
         let url = format!("url=file://{}", published.storage.display());
         let told = Alone::refused(lab, &format!("{url},pubkey={}/sw.pub", other.display()))?;
         ensure!(told.contains("not signed with a master key that is believed here"), "{told}");
-        let logged = mounted.logged()?;
-        for said in ["digest of its metadata", "does not have its digest", "have it published anew"]
-        {
-            ensure!(logged.contains(said), "{said} is not in {logged}");
-        }
-        drop(mounted);
         same(&published.tree, &Alone::mount(lab, &options)?.path, NANOS)
     })
 }

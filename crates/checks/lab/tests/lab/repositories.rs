@@ -278,7 +278,7 @@ fn what_is_not_what_was_published_is_an_error_that_says_so() -> Result<()> {
         let why = Alone::refused(lab, &["-o", &options])?;
         ensure!(why.contains("list.json"), "{why}");
         let why = Alone::refused(lab, &[])?;
-        ensure!(why.contains("-o from="), "{why}");
+        ensure!(why.contains("-o url="), "{why}");
         Ok(())
     })
 }

@@ -292,6 +292,23 @@ fn stock_clients_read(scene: &Scene<'_>) -> Result<()> {
     let words = ["xrdcp", "-r", "--nopbar", &scene.url("/data/far"), &tree.to_string_lossy()];
     scene.run(Some("ann"), &words)?.succeed("xrdcp -r")?;
     ensure!(std::fs::read(tree.join("far/large"))? == whole, "a tree is another one");
+    grid_tools_read(scene, &whole)
+}
+
+/// gfal, which asks for checksums at both ends of a copy.
+fn grid_tools_read(scene: &Scene<'_>, whole: &[u8]) -> Result<()> {
+    let plugin = "/usr/lib/x86_64-linux-gnu/gfal2-plugins/libgfal_plugin_xrootd.so";
+    if !Path::new(plugin).exists() {
+        tieline_lab::skip("gfal2-plugin-xrootd is not installed");
+        return Ok(());
+    }
+    let (from, to) = (scene.url("/data/far/large"), scene.federation.local("gfal"));
+    let mut command = scene.command("gfal-copy", Some("ann"));
+    // Another Python that stands before the distribution's has no gfal2.
+    command.env("GFAL_PYTHONBIN", "/usr/bin/python3").args(["-K", "ADLER32", &from]);
+    command.arg(format!("file://{}", to.display()));
+    program::finish(&mut command, DEADLINE)?.succeed("gfal-copy")?;
+    ensure!(std::fs::read(&to)? == whole, "gfal copied another file");
     Ok(())
 }
 

@@ -61,7 +61,8 @@ impl Library {
     /// All scripts wait, until they do not.
     fn hold(&self, holds: bool) -> Result<()> {
         let hold = self.0.join("hold");
-        Ok(if holds { fs::write(hold, "")? } else { fs::remove_file(hold)? })
+        let done = if holds { fs::write(hold, "") } else { fs::remove_file(hold) };
+        Ok(done?)
     }
 
     /// How often a script was asked for this.

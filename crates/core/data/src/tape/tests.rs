@@ -71,7 +71,7 @@ impl Oss {
         fs::create_dir(&scripts).unwrap();
         let store = Arc::new(MemoryChunks::new(1 << 20));
         let parts = TargetParts { store, limits: Limits::default(), adopted: None };
-        let chunks = ChunkService::new([(OST, parts)].into_iter().collect());
+        let chunks = ChunkService::new([(OST, parts)].into_iter().collect(), 1);
         let scripts = Scripts::new(Some(scripts), spool);
         let tape = TapeService::new(chunks.clone(), scripts).unwrap();
         let source = Arc::new(Own(chunks.clone()));

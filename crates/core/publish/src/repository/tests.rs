@@ -167,3 +167,22 @@ fn one_process_publishes_at_a_time_and_wrong_places_are_named() {
     let partly = Repository::create(&name(), &elsewhere, &how, &world).map(drop);
     assert!(matches!(partly, Err(Error::Keys(KeyError::Incomplete { .. }))), "{partly:?}");
 }
+
+#[test]
+fn what_a_catalog_cannot_say_is_refused_by_its_path() {
+    let mut made = Made::new();
+    let path = made.tree().join("deep");
+    let long = [b'y'; 300];
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(&path, "user.long", &long, flags).is_err() {
+        // Not every place for temporary files has attributes.
+        return;
+    }
+    let mut tree = Directory::new(made.tree());
+    let refused = made.repository.publish(&mut tree, &Publish::default(), &mut |_| ());
+    let Err(Error::Publish(PublishError::Entry { path, .. })) = refused else {
+        panic!("it was published");
+    };
+    assert_eq!(path, "/deep");
+    assert_eq!(made.manifest().revision, 1);
+}

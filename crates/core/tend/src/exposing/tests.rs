@@ -267,6 +267,7 @@ fn lane(house: &MdtAlone, exposures: &Arc<Exposures>, shelf: &Arc<Shelf>, map: M
         objects: remover,
         mender,
         mirrors: Arc::<Mirrors>::default(),
+        tape: Arc::<Library>::default(),
         exposed: shelf.clone(),
         exposures: exposures.clone(),
     };

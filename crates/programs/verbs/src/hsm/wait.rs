@@ -6,7 +6,7 @@ use crate::shell::Shell;
 use anyhow::anyhow;
 use std::time::Duration;
 use tieline_types::{OnTape, TapeWish};
-use tieline_wire::tape::TapeReply;
+use tieline_wire::tape::{GetTape, TapeReply};
 use tokio::time::sleep;
 
 /// Between two looks at all: the first, and the longest.
@@ -48,7 +48,7 @@ pub async fn all(shell: &Shell, wish: TapeWish, wished: Vec<(One, TapeReply)>, t
         pause = (pause * 2).min(PAUSE_MAX);
         let mut looked = vec![];
         for mut one in waiting {
-            match shell.volume.tape(&shell.caller, one.one.id).await {
+            match shell.volume.ask(&shell.caller, one.one.id, GetTape { id: one.one.id }).await {
                 Ok(reply) => {
                     one.reply = reply;
                     looked.push(one);

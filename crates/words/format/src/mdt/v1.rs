@@ -1,12 +1,14 @@
 //! Records of an MDT's store, version 1.
 
+mod tape;
+
 use crate::Record;
 use minicbor::{Decode, Encode};
+pub use tape::{Archived, OfTape, TapePlace, TapeRemoval, Wished};
 use tieline_types::quota::{Grace, Limits, Payer, Share, Used};
 use tieline_types::{
     Acls, ClientId, Digest, FileId, FileKind, FsName, Gid, Grant, GrantedId, Layout, LostLock,
-    MdtIndex, Mode, Name, OnTape, OstIndex, OstPlace, PoolName, Scope, SessionId, TapeCopy, Time,
-    TokenHolder, Uid, Version, WishState,
+    MdtIndex, Mode, Name, OstIndex, OstPlace, Scope, SessionId, Time, TokenHolder, Uid, Version,
 };
 pub use tieline_types::{Identity, MappedTo};
 
@@ -129,17 +131,6 @@ pub struct Inode {
     pub tape: Option<OfTape>,
 }
 
-/// What a file's record says of its copy on tape: the rest is in [`Archived`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
-pub struct OfTape {
-    /// The bytes that tape has: the commit that last changed them.
-    #[n(0)]
-    pub content: Version,
-    /// Bytes that OSTs gave up, and that were not restored since.
-    #[n(1)]
-    pub released: Option<u64>,
-}
-
 impl Inode {
     /// Something about the file's bytes is another, but not they.
     pub fn bytes_stay(&mut self, version: Version) {
@@ -185,26 +176,6 @@ impl Inode {
     /// The commit that last changed the bytes.
     pub fn content_version(&self) -> Version {
         self.content.unwrap_or(self.version)
-    }
-
-    /// How it stands to its copy on tape, if it has one.
-    pub fn on_tape(&self) -> Option<OnTape> {
-        let OfTape { content, released } = self.tape?;
-        Some(match (content == self.content_version(), released.is_some()) {
-            (true, false) => OnTape::Archived,
-            (true, true) => OnTape::Released,
-            (false, false) => OnTape::Dirty,
-            (false, true) => OnTape::DirtyReleased,
-        })
-    }
-
-    /// Bytes that OSTs have. As in Lustre, of what is released a block is told: programs take a
-    /// file without blocks for one hole, and would not read it.
-    pub fn on_disk(&self) -> u64 {
-        match self.tape.and_then(|tape| tape.released) {
-            Some(released) => self.stored.saturating_sub(released).max(512),
-            None => self.stored,
-        }
     }
 }
 
@@ -281,16 +252,6 @@ pub struct Chunk {
     pub tape: Option<TapePlace>,
 }
 
-/// Where a chunk begins in the copy of its file on tape.
-#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
-pub struct TapePlace {
-    /// Whose HSM has the copy.
-    #[n(0)]
-    pub pool: PoolName,
-    #[n(1)]
-    pub offset: u64,
-}
-
 impl Record for Chunk {
     const VERSION: u8 = 1;
     const NAME: &'static str = "chunk";
@@ -315,55 +276,6 @@ pub struct Freed {
 impl Record for Freed {
     const VERSION: u8 = 1;
     const NAME: &'static str = "freed chunk";
-}
-
-/// What tape has of a file; which, the key says.
-#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
-pub struct Archived {
-    #[n(0)]
-    pub copy: TapeCopy,
-    /// The commit that had last changed the bytes.
-    #[n(1)]
-    pub content: Version,
-}
-
-impl Record for Archived {
-    const VERSION: u8 = 1;
-    const NAME: &'static str = "copy on tape";
-}
-
-/// A file is to be archived or restored; which, the key says.
-#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
-pub struct Wished {
-    #[n(0)]
-    pub state: WishState,
-}
-
-impl Record for Wished {
-    const VERSION: u8 = 1;
-    const NAME: &'static str = "wish of tape";
-}
-
-/// A copy on tape that no file needs any more: the HSM is told to remove it.
-#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
-pub struct TapeRemoval {
-    #[n(0)]
-    pub pool: PoolName,
-    #[n(1)]
-    pub uris: Vec<String>,
-    #[n(2)]
-    pub since: Time,
-    /// Tries that failed.
-    #[n(3)]
-    pub tries: u32,
-    /// Not before: milliseconds since 1970.
-    #[n(4)]
-    pub next_ms: u64,
-}
-
-impl Record for TapeRemoval {
-    const VERSION: u8 = 1;
-    const NAME: &'static str = "removal from tape";
 }
 
 /// Copies are missing, and made in the background; of what, the key says.
