@@ -108,13 +108,18 @@ def protected(demo, paths):
         print("  only root may listen on the line: not shown")
         return
     for flavor in ("krb5i", "krb5p"):
-        demo.run("flavor", "set", "--fs", demo.mount, f"extenci.srpc.flavor.default.cli2ost={flavor}")
+        protect(demo, flavor)
         with wire.Listener(known) as line:
             subprocess.run([demo.tieline, "cat", path], check=True, stdout=subprocess.DEVNULL)
         seen = "the events are seen" if line.found else "no event is seen"
         print(f"  {flavor} between client and data server: {seen} in {size(line.heard)} on the line")
         if flavor == "krb5p" and line.found:
             sys.exit("bytes of events crossed in clear under krb5p")
+    protect(demo, "krb5i")
+
+
+def protect(demo, flavor):
+    demo.run("flavor", "set", "--fs", demo.mount, f"extenci.srpc.flavor.default.cli2ost={flavor}")
 
 
 def show(demo, files):

@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 
-from federation import call, chapter, title, wait_until
+from federation import chapter, title, wait_until
 
 NAME = "conditions.extenci.org"
 # Short, so that nobody has to wait here; usual are some minutes.
@@ -70,10 +70,10 @@ def show(demo):
     title("fnal mounts it (tieline mount); below /extenci it is a directory (tieline repo add)")
     mount, public = f"{demo.folder}/cvmfs/{NAME}", f"{keys}/{NAME}.pub"
     os.makedirs(mount, exist_ok=True)
-    demo.run("repo", "add", NAME, url, "--pubkey", public, "--at", "fnal/conditions", "--fs", demo.mount)
+    demo.run("repo", "add", NAME, url, "--pubkey", public, "--at", "conditions", "--fs", demo.mount)
     demo.run("mount", NAME, mount, "-o", f"url={url},pubkey={public}")
     try:
-        junction = demo.at("fnal", "conditions")
+        junction = demo.at("conditions")
         wait_until(junction, lambda: os.path.isdir(junction))
         for place in (mount, junction):
             if not same(source, place):
@@ -81,7 +81,7 @@ def show(demo):
             print(f"  {place}: the same {RUNS + 1} names, the same bytes")
         publish_again(demo, storage, source, mount)
     finally:
-        call([demo.tieline, "umount", mount])
+        demo.run("umount", mount)
 
 
 def publish_again(demo, storage, source, mount):

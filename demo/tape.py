@@ -12,7 +12,6 @@ from federation import chapter, size, title, wait_until
 # dCache's convention, over a directory; this robot needs a moment.
 SCRIPT = """#!/bin/sh
 tape=$(dirname "$0")/tape
-mkdir -p "$tape"
 for word in "$@"; do case "$word" in -uri=*) bit=${word##*/} ;; esac; done
 case "$1" in
   put) sleep 1; cp "$3" "$tape/$2.new" && mv "$tape/$2.new" "$tape/$2" && echo "tape://robot/$2" ;;
@@ -30,21 +29,31 @@ def md5(path):
 
 def show(demo, paths):
     chapter(4, "Data management: a plain directory, and a tape")
-    path = max((path for path in paths if path.endswith(".root")), key=os.path.getsize)
-    expose(demo, path)
-    to_tape(demo, path)
+    paths = [path for path in paths if path.endswith(".root")]
+    expose(demo, chosen(demo, paths, "uf"))
+    to_tape(demo, chosen(demo, paths, "fnal"))
 
 
-def into_pool(demo, path, pool):
-    """The file's chunks in one pool, whatever it had."""
-    demo.run("migrate", "-p", pool, path)
+def chosen(demo, paths, site):
+    """The largest file at a site, or of all if none is there; its chunks in the site's pool from now on."""
+    is_at = lambda path: path.startswith(demo.at("fnal", "")) == (site == "fnal")
+    path = max(filter(is_at, paths), key=os.path.getsize, default=paths[0])
+    demo.run("migrate", "-p", site, path)
+    return path
+
+
+def make_for_server(demo, site, folder):
+    """As the user that the site's servers run as."""
+    server = os.stat(f"{demo.dir}/sites/{site}/oss")
+    os.makedirs(folder, exist_ok=True)
+    os.chown(folder, server.st_uid, server.st_gid)
 
 
 def expose(demo, path):
     title("uf exposes its pool (tieline pool set uf --expose): read without a mount")
     plain = f"{demo.dir}/sites/uf/exposed"
+    make_for_server(demo, "uf", plain)
     demo.run("pool", "set", "uf", "--expose", plain, "--fs", demo.mount)
-    into_pool(demo, path, "uf")
     copy = os.path.join(plain, os.path.relpath(path, demo.mount))
     seconds = wait_until(copy, lambda: os.path.exists(copy))
     if md5(copy) != md5(path):
@@ -58,12 +67,11 @@ def expose(demo, path):
 def to_tape(demo, path):
     title("fnal has a tape (tieline pool set fnal --hsm): one file goes there and comes back")
     script = f"{demo.dir}/sites/fnal/hsm/robot.sh"
-    os.makedirs(os.path.dirname(script), exist_ok=True)
+    make_for_server(demo, "fnal", f"{os.path.dirname(script)}/tape")
     with open(script, "w") as file:
         file.write(SCRIPT)
     os.chmod(script, 0o755)
     demo.run("pool", "set", "fnal", "--hsm", script, "--fs", demo.mount)
-    into_pool(demo, path, "fnal")
     before = md5(path)
     demo.run("hsm", "archive", path)
     demo.run("hsm", "release", path)
