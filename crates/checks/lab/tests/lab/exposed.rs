@@ -335,6 +335,9 @@ fn what_happened_while_servers_were_away_is_made_good() -> Result<()> {
         program::until("what is foreign is gone", LATER, || !out.join("foreign").exists())?;
         ensure!(!out.join("replaced").is_symlink());
         ensure!(fs::read(&outside)? == b"outside", "a link was followed");
-        Ok(())
+        // An OSS that has nothing to do, and is another one than before.
+        fs::remove_file(out.join("kept"))?;
+        lab.kill_and_restart("oss-uf")?;
+        wait_same("what was removed is there again", &folder, &out, LATER)
     })
 }

@@ -42,6 +42,8 @@ const FAILED_REST: Duration = Duration::from_millis(500);
 const STEP_REST: Duration = Duration::from_secs(1);
 /// How often what lies there is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(6 * 3600);
+/// How often an OSS that has nothing to do is asked whether it is the one of before.
+const GREET_EVERY: Duration = Duration::from_secs(10);
 
 /// What comes next.
 enum Next {
@@ -69,8 +71,9 @@ pub struct Lane {
     pub sweeping: Option<Sweep>,
     checking: Option<Key>,
     looked: Option<Instant>,
-    /// The OSS's, as last heard.
+    /// The OSS's, as last heard, and when.
     boot: Option<u64>,
+    greeted: Option<Instant>,
     /// Where the next turn's notes begin.
     cursor: Option<Key>,
     waiting: u64,
@@ -99,6 +102,7 @@ impl Lane {
             checking: None,
             looked: None,
             boot: None,
+            greeted: None,
             cursor: None,
             waiting: 0,
             remakes: false,
@@ -240,6 +244,7 @@ impl Lane {
     /// The OSS answered. One that was started anew has forgotten what it put together, and its
     /// machine may have been off.
     pub fn heard(&mut self, boot: u64) {
+        self.greeted = Some(Instant::now());
         if self.boot.replace(boot) != Some(boot) {
             self.ready.clear();
             self.looked = None;
@@ -485,6 +490,9 @@ impl Lane {
 
     /// Looks after what lies there, now and then. Says whether there is more to look at.
     async fn look(&mut self) -> Result<bool> {
+        if self.greeted.is_none_or(|at| at.elapsed() >= GREET_EVERY) {
+            self.arrange(Vec::new()).await?;
+        }
         let is_due = self.looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY);
         if is_due && self.sweeping.is_none() && self.checking.is_none() {
             self.looked = Some(Instant::now());

@@ -143,8 +143,8 @@ impl Lane {
         Ok(Some(entry.id).filter(|_| own.is_directory == is_directory))
     }
 
-    /// Steps that change no record.
-    async fn arrange(&mut self, steps: Vec<Step>) -> Result<Vec<StepOutcome>> {
+    /// Steps that change no record; none: only to hear who is there.
+    pub async fn arrange(&mut self, steps: Vec<Step>) -> Result<Vec<StepOutcome>> {
         let reply = self.parts.exposed.arrange(self.message(steps)?).await?;
         self.heard(reply.boot);
         let failed = reply.outcomes.iter().find_map(|outcome| match outcome {
