@@ -14,7 +14,8 @@ TARGET_ABSOLUTE := $(abspath $(TARGET))
 
 help:
 	@echo 'make demo              a whole federation on this machine, with real CMS events in it'
-	@echo '                       (MOUNT=/extenci, FILES="a.root b.root" for files of your own, YES=1)'
+	@echo '                       (MOUNT=/extenci, FILES="a.root b.root" for files of your own,'
+	@echo '                       IMAGE=1: a virtual client, too; YES=1)'
 	@echo 'make demo-down         remove every trace of it'
 	@echo 'make build             the program, for use: $(TARGET)/release/tieline'
 	@echo 'make test              every test, with all set-up (YES=1: do not ask)'
