@@ -22,9 +22,9 @@ def show(demo, paths):
         return
     demo.run("id", "--fs", demo.mount, "add", "ann")
     print("  the stranger of before is a user now: tieline id add ann")
-    path = max((path for path in paths if path.endswith(".root")), key=os.path.getsize)
-    inside = "/" + os.path.relpath(path, demo.mount)
-    wanted = analysis.look(path).masses
+    found = [analysis.look(path) for path in paths if path.endswith(".root")]
+    most = max(found, key=lambda one: len(one.masses))
+    inside, wanted = "/" + os.path.relpath(most.path, demo.mount), most.masses
     by_root(demo, inside, wanted)
     by_https(demo, inside, wanted)
 

@@ -16,7 +16,9 @@ for place in "$folder"/cvmfs/*; do
   if mountpoint -q "$place"; then "$tieline" umount "$place"; fi
 done
 for machine in "$folder"/machines/*; do
-  if [ -d "$machine" ]; then "$tieline" vm stop --force --machines "$folder/machines" "${machine##*/}" || true; fi
+  if [ -d "$machine" ]; then
+    "$tieline" vm stop --force --machines "$folder/machines" "${machine##*/}" 2>/dev/null || true
+  fi
 done
 if [ -d "$folder/federation" ]; then
   "$tieline" dev down --dir "$folder/federation"

@@ -61,7 +61,7 @@ def expose(demo, path):
     print(f"  {copy}")
     print(f"  there after {seconds:.1f} s, whole; md5sum says the same of both: {md5(copy)}")
     found = analysis.look(copy)
-    print(f"  uproot, in that directory: {len(found.masses)} opposite-sign pairs")
+    print(f"  uproot, in that directory: {found.events} events, {len(found.masses)} opposite-sign pairs")
 
 
 def to_tape(demo, path):
