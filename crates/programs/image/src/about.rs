@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 pub const FILE: &str = "image.json";
@@ -79,8 +79,12 @@ pub fn is_image(folder: &Path) -> bool {
 
 /// SHA-256 of a file, as digits.
 pub fn digest(path: &Path) -> anyhow::Result<String> {
-    let mut hash = Sha256::new();
-    let mut file = File::open(path).with_context(|| path.display().to_string())?;
+    digits::<Sha256>(path).with_context(|| path.display().to_string())
+}
+
+/// A file's digest of this kind, as digits.
+pub fn digits<D: Digest>(path: &Path) -> io::Result<String> {
+    let (mut hash, mut file) = (D::new(), File::open(path)?);
     let mut piece = vec![0; 1 << 20];
     loop {
         let read = file.read(&mut piece)?;

@@ -1,10 +1,10 @@
 //! Is a file just what a Debian package has? Packages list the MD5 sums of their files in
 //! `var/lib/dpkg/info/PACKAGE.md5sums`.
 
-use md5::{Digest, Md5};
-use std::fmt::Write as _;
+use crate::about::digits;
+use md5::Md5;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
 const LISTS: &str = "var/lib/dpkg/info";
@@ -12,7 +12,7 @@ const LISTS: &str = "var/lib/dpkg/info";
 /// `name` is from the tree's root on.
 pub fn has(tree: &Path, name: &Path, path: &Path) -> io::Result<bool> {
     let Some(name) = name.to_str() else { return Ok(false) };
-    let sum = md5(path)?;
+    let sum = digits::<Md5>(path)?;
     // Packages of before the merging of /usr have it without `usr/`.
     let names = [name, name.strip_prefix("usr/").unwrap_or(name)];
     let Ok(lists) = fs::read_dir(tree.join(LISTS)) else { return Ok(false) };
@@ -29,22 +29,4 @@ pub fn has(tree: &Path, name: &Path, path: &Path) -> io::Result<bool> {
         }
     }
     Ok(false)
-}
-
-/// As digits.
-pub fn md5(path: &Path) -> io::Result<String> {
-    let (mut hash, mut file) = (Md5::new(), File::open(path)?);
-    let mut piece = vec![0; 1 << 20];
-    loop {
-        let read = file.read(&mut piece)?;
-        if read == 0 {
-            break;
-        }
-        hash.update(piece.get(..read).unwrap_or_default());
-    }
-    let mut text = String::new();
-    for byte in hash.finalize() {
-        let _ = write!(text, "{byte:02x}");
-    }
-    Ok(text)
 }
