@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tieline_servers::read_only::Node;
 use tieline_types::{
-    Attributes, ChunkId, ChunkRef, Content, Digest, Extent, FileId, FileKind, Gid, MdtIndex, Mode,
-    Name, ObjectName, Origin, Place, RepositoryName, Time, Uid, Version,
+    Attributes, ChunkRef, Content, Digest, Extent, FileId, FileKind, Gid, MdtIndex, Mode, Name,
+    ObjectName, Origin, Place, RepositoryName, Time, Uid, Version,
 };
 
 /// What the list is called beside its chunks.
@@ -239,15 +239,7 @@ fn extents(entry: &Entry, repository: &RepositoryName) -> Result<Vec<Extent>, &'
             is_stale: false,
             encoding: Some(digest.covers()),
         };
-        let content = Content::Chunk(ChunkRef {
-            chunk: ChunkId::Content(digest),
-            length,
-            skip: 0,
-            places: vec![place],
-            digest: None,
-            adler32: None,
-            checks: None,
-        });
+        let content = Content::Chunk(ChunkRef::of_content(digest, length, place));
         let extent = Extent { offset, length, content };
         extent.validate().map_err(|_| "a chunk cannot be")?;
         offset = extent.end();

@@ -207,6 +207,19 @@ pub struct ChunkRef {
 }
 
 impl ChunkRef {
+    /// Named by its content, whole, at one place.
+    pub fn of_content(digest: Digest, length: u64, place: Place) -> Self {
+        Self {
+            chunk: ChunkId::Content(digest),
+            length,
+            skip: 0,
+            places: vec![place],
+            digest: None,
+            adler32: None,
+            checks: None,
+        }
+    }
+
     /// As an MDT has it: granted, with all its places at OSTs. Others are no MDT's own.
     pub fn granted(&self) -> Option<(GrantedId, Vec<OstPlace>)> {
         let places = self.places.iter().map(Place::at_ost).collect::<Option<_>>()?;

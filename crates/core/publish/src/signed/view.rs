@@ -12,8 +12,8 @@ use crate::row::{Row, Seam};
 use std::sync::Arc;
 use tieline_servers::read_only::{Listed, Node, ReadOnlyTree, page};
 use tieline_types::{
-    Attributes, ChunkId, ChunkRef, Content, Digest, ErrorKind, Extent, FileId, FileKind, Gid,
-    MdtIndex, Name, ObjectName, Origin, Place, RepositoryName, Uid, Version, XattrName,
+    Attributes, ChunkRef, Content, Digest, ErrorKind, Extent, FileId, FileKind, Gid, MdtIndex,
+    Name, ObjectName, Origin, Place, RepositoryName, Uid, Version, XattrName,
 };
 use tieline_wire::Failure;
 use tieline_wire::meta::{ExtentPage, Xattr};
@@ -194,15 +194,7 @@ impl View {
             is_stale: false,
             encoding: Some(digest.covers()),
         };
-        let content = Content::Chunk(ChunkRef {
-            chunk: ChunkId::Content(digest),
-            length,
-            skip: 0,
-            places: vec![place],
-            digest: None,
-            adler32: None,
-            checks: None,
-        });
+        let content = Content::Chunk(ChunkRef::of_content(digest, length, place));
         Extent { offset, length, content }
     }
 
