@@ -2,12 +2,13 @@
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import time
 
 import analysis
-from federation import chapter, size, title, wait_until
+from federation import call, chapter, size, title, wait_until
 
 # dCache's convention, over a directory; this robot needs a moment.
 SCRIPT = """#!/bin/sh
@@ -64,6 +65,18 @@ def expose(demo, path):
     print(f"  uproot, in that directory: {found.events} events, {len(found.masses)} opposite-sign pairs")
 
 
+def by_root(demo, path):
+    """What a stock client is told of the file."""
+    if not demo.door or not shutil.which("xrdfs"):
+        return
+    inside = "/" + os.path.relpath(path, demo.mount)
+    said = call(["xrdfs", demo.door["root"], "stat", inside], env=demo.tickets("ann"))
+    flags = next(line for line in said.splitlines() if line.startswith("Flags"))
+    if "Offline" not in flags:
+        sys.exit(f"root:// does not say that {path} is on tape: {flags}")
+    print(f"  xrdfs stat: {flags}")
+
+
 def to_tape(demo, path):
     title("fnal has a tape (tieline pool set fnal --hsm): one file goes there and comes back")
     script = f"{demo.dir}/sites/fnal/hsm/robot.sh"
@@ -78,6 +91,7 @@ def to_tape(demo, path):
     print(f"  {demo.run('hsm', 'state', path).strip()}")
     residency = [line for line in demo.run("getstripe", path).splitlines() if "residency" in line]
     print(f"  getstripe: {residency[0].split(':')[-1].strip() if residency else '?'}; ls says {size(os.path.getsize(path))}")
+    by_root(demo, path)
     start = time.monotonic()
     # A client of its own, which has none of its bytes.
     back = subprocess.run([demo.tieline, "cat", path], check=True, stdout=subprocess.PIPE).stdout
