@@ -14,7 +14,7 @@ echo "hello from $(hostname)" >from-virtual-client
 def show(demo):
     chapter(5, "A virtual client")
     if os.environ.get("IMAGE") != "1":
-        print("  downloads 110 MB of Debian packages and starts a machine, as root: make demo IMAGE=1")
+        print("  downloads 110 MB of Debian packages and starts a machine: make demo IMAGE=1")
         return
     image, machines = f"{demo.folder}/image", f"{demo.folder}/machines"
     title("An image of Debian packages and this program (tieline image build)")

@@ -2,7 +2,7 @@
 # `make demo`: a whole federation on this machine, with real CMS events in it.
 #
 # Settings, by environment or `make demo NAME=value`: MOUNT (where the file system appears), FILES (ROOT files
-# of your own instead of the published ones), IMAGE=1 (also a virtual client, as root), YES=1 (do not ask). Its own
+# of your own instead of the published ones), IMAGE=1 (also a virtual client), YES=1 (do not ask). Its own
 # test also sets PROGRAM and PYTHON, to use what is built and installed already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,14 +13,9 @@ cargo=${CARGO:-cargo}
 tieline=${PROGRAM:-$target/release/tieline}
 coffea=2023.12.0 # the version whose source distribution the events are taken from
 
-default_mount() {
-  # Only root may put a folder at the root of the machine.
-  if [ -w / ]; then echo /extenci; else echo "$HOME/extenci"; fi
-}
-mount=${MOUNT:-$(default_mount)}
+mount=${MOUNT:-/extenci}
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
-as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
 missing_packages() {
   command -v dpkg-query >/dev/null || return 0
@@ -64,9 +59,9 @@ TEXT
 install_packages() {
   [ -n "$packages" ] || return 0
   say "Installing $packages"
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get update -q
+  env DEBIAN_FRONTEND=noninteractive apt-get update -q
   # shellcheck disable=SC2086  # a list of names
-  as_root env DEBIAN_FRONTEND=noninteractive \
+  env DEBIAN_FRONTEND=noninteractive \
     apt-get install -q -y --no-install-recommends $packages
 }
 
@@ -122,6 +117,12 @@ federation() {
   "$tieline" dev up --kerberos --doors --dir "$folder/federation" --mount "$mount"
 }
 
+# The root directory of a new file system is root's, who gives it its pool.
+if [ "$(id -u)" != 0 ]; then
+  echo "make demo has to be run by root: it makes a file system, and users of it." >&2
+  echo "Nothing was changed. Say: sudo -E env PATH=\"\$PATH\" make demo" >&2
+  exit 1
+fi
 packages=$(missing_packages | xargs)
 announce
 install_packages
