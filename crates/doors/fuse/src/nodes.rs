@@ -22,6 +22,7 @@ use crate::places::{Place, Places};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tieline_files::Belief;
 use tieline_types::{Attributes, FileId, FileKind, Mode};
 use tokio::time::Instant;
 
@@ -126,6 +127,12 @@ impl Nodes {
     pub fn trust(&self, attributes: &Attributes, trust: Trust) -> Trust {
         let is_asked = self.asks_for_directories && attributes.kind == FileKind::Directory;
         if is_asked { trust.without_name() } else { trust }
+    }
+
+    /// That a directory is gone is not believed there either: until it is found elsewhere its name
+    /// counts as that of a directory, and the kernel would not be told that it is back.
+    pub fn believed_absence(&self, had_directory: bool, absence: Belief) -> Belief {
+        if self.asks_for_directories && had_directory { Belief::default() } else { absence }
     }
 
     /// Of a mount that an earlier process served.

@@ -33,8 +33,8 @@ pub async fn lookup(call: &Call) -> Outcome {
     }
     let found = found?;
     let Some(attributes) = found.attributes else {
-        displaced(call, &name);
-        return absent(found.entry);
+        let had_directory = displaced(call, &name);
+        return absent(call.session.kernel.nodes.believed_absence(had_directory, found.entry));
     };
     let attributes = call.shown(attributes);
     let entry = Entry { attributes, name: found.entry, belief: found.belief };
@@ -50,7 +50,7 @@ fn placed(call: &Call, entry: Entry, name: &Name) -> Answer {
     if kind == FileKind::Directory {
         place(call, id, name.clone(), Arc::new(call.caller()));
     } else {
-        displaced(call, name);
+        let _ = displaced(call, name);
     }
     answer
 }
@@ -63,14 +63,16 @@ pub fn place(call: &Call, directory: FileId, name: Name, caller: Arc<Caller>) {
     }
 }
 
-/// No directory stands there, whatever did before.
-fn displaced(call: &Call, name: &Name) {
+/// No directory stands there, whatever did before. Says whether one did.
+fn displaced(call: &Call, name: &Name) -> bool {
     let places = &call.session.kernel.nodes.places;
-    if let Some(directory) = places.at(call.id(), name)
-        && let Some(place) = places.of(directory)
-    {
+    let before =
+        places.at(call.id(), name).and_then(|directory| Some((directory, places.of(directory)?)));
+    let had_directory = before.is_some();
+    if let Some((directory, place)) = before {
         call.session.moves.follow(directory, place);
     }
+    had_directory
 }
 
 /// Remembers when the name is answered, for recalls that come right after.
