@@ -64,6 +64,7 @@ mod ops;
 mod permission;
 mod placement;
 mod quotas;
+mod reports;
 mod room;
 mod serials;
 mod sessions;

@@ -378,7 +378,7 @@ impl Node {
     async fn call_mdt(
         &self,
         context: CallContext,
-        (who, doers): (&Who, &[Who]),
+        (who, doers): (&Who, &[Arc<Who>]),
         request: Request,
     ) -> Response {
         let Some(mdt) = self.mdt_of(context.session) else {
@@ -413,7 +413,7 @@ impl Node {
         if let Request::Batch(batch) = &request {
             body = batches::explained(batch, body, |index, item, failure| {
                 let asked = Asked::of_item(&context, item);
-                let doer = doers.get(index).unwrap_or(who);
+                let doer = doers.get(index).map_or(who, |doer| doer);
                 asked.scope_now(|| self.explained(doer, failure))
             });
         }

@@ -21,6 +21,7 @@ use serde_json::json;
 use std::path::PathBuf;
 use tieline_base::proving::Proving;
 use tieline_base::source::Source;
+use tieline_types::Shown;
 
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -101,9 +102,9 @@ impl Findings {
 
     fn print(&self) {
         for Finding { check, state, what, fix } in &self.0 {
-            println!("{:<5} {check}: {what}", state.word());
+            println!("{:<5} {check}: {}", state.word(), Shown(what.as_bytes()));
             if let Some(fix) = fix {
-                println!("      fix: {fix}");
+                println!("      fix: {}", Shown(fix.as_bytes()));
             }
         }
     }

@@ -3,7 +3,10 @@
 //! Invariants: the extents of a file never overlap and are ordered by offset; what no extent covers
 //! is a hole and reads as zeroes; a chunk never changes.
 
-use crate::{ChunkId, Digest, Encoding, GrantedId, OstIndex, PoolName, RepositoryName, SiteName};
+use crate::{
+    AtMost, ChunkId, Digest, Encoding, GrantedId, Layout, OstIndex, PoolName, RepositoryName,
+    SiteName,
+};
 use minicbor::{Decode, Decoder, Encode, Encoder, data, decode, encode};
 use std::fmt;
 
@@ -194,6 +197,7 @@ pub struct ChunkRef {
     pub skip: u64,
     /// At least one.
     #[n(3)]
+    #[cbor(with = "AtMost::<{ ChunkRef::PLACES_MAX }>")]
     pub places: Vec<Place>,
     /// Of a granted chunk; one that is named by its content has that name ([`ChunkRef::digest`]).
     #[n(4)]
@@ -203,10 +207,16 @@ pub struct ChunkRef {
     pub adler32: Option<u32>,
     /// CRC32C per 4 KiB block, for places whose objects do not carry their own.
     #[n(6)]
+    #[cbor(with = "AtMost::<{ ChunkRef::CHECKS_MAX }>")]
     pub checks: Option<Vec<u32>>,
 }
 
 impl ChunkRef {
+    /// Its copies, those that are on their way from one OST to another, and tape.
+    pub const PLACES_MAX: usize = 64;
+    /// Blocks of the largest chunk.
+    pub const CHECKS_MAX: usize = Layout::CHUNK_SIZE_MAX as usize / 4096;
+
     /// Named by its content, whole, at one place.
     pub fn of_content(digest: Digest, length: u64, place: Place) -> Self {
         Self {

@@ -33,6 +33,7 @@
 pub mod acl;
 pub mod attributes;
 pub mod background;
+pub mod bounded;
 pub mod caller;
 pub mod checksum;
 mod civil;
@@ -60,6 +61,7 @@ pub mod units;
 
 pub use acl::Acls;
 pub use attributes::{Attributes, FileKind, Mode, SetTime, Time};
+pub use bounded::AtMost;
 pub use caller::{Caller, Gid, Uid};
 pub use content_version::ContentVersion;
 pub use digest::{Algorithm, Digest, DigestError, Encoding, Hasher};

@@ -1,9 +1,11 @@
 //! Messages between whoever holds bytes and an OSS.
 
+use crate::bounds::{CHECKS_MAX, ENTRIES_MAX, OSTS_MAX, XATTRS_MAX};
 use crate::meta::Xattr;
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    Digest, FileId, FileKind, Gid, GrantedId, Mode, ObjectName, OstIndex, Time, Uid, Version,
+    AtMost, Digest, FileId, FileKind, Gid, GrantedId, Mode, ObjectName, OstIndex, Time, Uid,
+    Version,
 };
 
 /// What an object remembers of the file it was written for, so that a lost MDT can be rebuilt.
@@ -43,6 +45,7 @@ pub struct PutChunk {
     pub owner: ObjectOwner,
     /// CRC32C per 4 KiB block of the bulk.
     #[n(3)]
+    #[cbor(with = "AtMost::<CHECKS_MAX>")]
     pub checks: Vec<u32>,
     /// A [`crate::capability::SignedCapability`], unless the connection's flavor is null.
     #[n(4)]
@@ -124,6 +127,7 @@ pub struct ReadObjectReply {
     pub offset: u64,
     /// CRC32C per 4 KiB block of the bulk.
     #[n(1)]
+    #[cbor(with = "AtMost::<CHECKS_MAX>")]
     pub checks: Vec<u32>,
     /// Bytes of the whole object.
     #[n(2)]
@@ -156,6 +160,7 @@ pub struct DeleteChunks {
     pub ost: OstIndex,
     /// At most 4,096.
     #[n(1)]
+    #[cbor(with = "AtMost::<ENTRIES_MAX>")]
     pub chunks: Vec<GrantedId>,
 }
 
@@ -172,6 +177,7 @@ pub struct OstStatus {}
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct OstStatusReply {
     #[n(0)]
+    #[cbor(with = "AtMost::<OSTS_MAX>")]
     pub osts: Vec<OstState>,
 }
 
@@ -198,6 +204,7 @@ pub struct OstState {
     pub is_read_only: Option<bool>,
     /// The realms whose clients its site lets use it; `None`: all.
     #[n(7)]
+    #[cbor(with = "AtMost::<1024>")]
     pub realms: Option<Vec<String>>,
 }
 
@@ -252,11 +259,13 @@ pub struct ListObjects {
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct ListObjectsReply {
     #[n(0)]
+    #[cbor(with = "AtMost::<ENTRIES_MAX>")]
     pub chunks: Vec<GrantedId>,
     #[n(1)]
     pub is_end: bool,
     /// What lies where only objects should: at most 256, each in the reply that comes by it first.
     #[n(2)]
+    #[cbor(with = "AtMost::<256>")]
     pub foreign: Option<Vec<ForeignName>>,
 }
 
@@ -302,6 +311,7 @@ pub struct ListAdoptedReply {
     #[n(2)]
     pub own: AdoptedEntry,
     #[n(3)]
+    #[cbor(with = "AtMost::<ENTRIES_MAX>")]
     pub entries: Vec<AdoptedEntry>,
     #[n(4)]
     pub is_end: bool,
@@ -331,6 +341,7 @@ pub struct AdoptedEntry {
     pub target: Option<Vec<u8>>,
     /// Of a regular file or directory, those below `user.`.
     #[n(8)]
+    #[cbor(with = "AtMost::<XATTRS_MAX>")]
     pub xattrs: Vec<Xattr>,
 }
 
@@ -356,6 +367,7 @@ pub struct ChecksumAdopted {
 pub struct ChecksumAdoptedReply {
     /// CRC32C per 4 KiB block of the range.
     #[n(0)]
+    #[cbor(with = "AtMost::<CHECKS_MAX>")]
     pub checks: Vec<u32>,
     #[n(1)]
     pub adler32: u32,

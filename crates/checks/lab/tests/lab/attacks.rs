@@ -7,6 +7,7 @@ mod capabilities;
 mod connections;
 mod crowd;
 mod doors;
+mod flood;
 mod frames;
 mod honest_door;
 mod hostile;
@@ -117,6 +118,18 @@ fn half_open_connections_keep_nobody_from_working() -> Result<()> {
         with_scene("krb5i", async |scene| crowd::attack(scene).await)?;
         with_scene("krb5p", async |scene| crowd::attack(scene).await)
     })
+}
+
+/// Promise 175: A client that floods a metadata server takes a bounded part of its memory, and
+/// others go on working beside it.
+#[test]
+fn a_flood_of_one_principal_takes_little_memory_and_holds_nobody_up() -> Result<()> {
+    alone(|| with_scene("krb5i", async |scene| flood::attack(scene).await))
+}
+
+#[test]
+fn requests_that_say_more_than_they_may_take_little_memory() -> Result<()> {
+    alone(|| with_plan(&Plan::default(), flood::without_bounds))
 }
 
 #[test]

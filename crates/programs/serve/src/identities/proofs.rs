@@ -47,7 +47,7 @@ const HANDLES_GO_ON: Duration = Duration::from_secs(24 * 3600);
 const NAMES_GO_ON: Duration = Duration::from_secs(3600);
 
 /// Which rights a call is about.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Errand {
     /// Those that a ticket gives now.
     New,

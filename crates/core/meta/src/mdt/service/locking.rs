@@ -28,8 +28,6 @@ use tokio::time::{Instant, timeout_at};
 const AWAY_PAUSE: Duration = Duration::from_millis(50);
 /// The longest wait of one request: well below what connections and clients take for silence.
 const PATIENCE_MAX: Duration = Duration::from_secs(20);
-/// Locks in one assertion.
-const ASSERTED_MAX: usize = 1024;
 
 impl Mdt {
     /// Answers a lock call; `None` if it is none.
@@ -70,9 +68,6 @@ impl Mdt {
     }
 
     async fn assert_locks(&self, session: SessionId, asserted: &AssertLocks) -> Result<Vec<u32>> {
-        if asserted.locks.len() > ASSERTED_MAX {
-            return Err(Error::Invalid { what: "more than 1024 locks in one assertion" });
-        }
         let before = self.sessions.losses(session);
         if let Some(upto) = asserted.heard {
             self.sessions.heard_of_losses(session, upto).await?;
