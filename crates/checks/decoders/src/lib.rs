@@ -20,6 +20,7 @@ pub mod list;
 pub mod machine;
 pub mod map;
 pub mod object;
+pub mod proof;
 pub mod record;
 pub mod reply;
 pub mod request;
@@ -44,6 +45,7 @@ pub const TARGETS: &[Target] = &[
     ("machine", machine::feed),
     ("map", map::feed),
     ("object", object::feed),
+    ("proof", proof::feed),
     ("record", record::feed),
     ("reply", reply::feed),
     ("request", request::feed),
