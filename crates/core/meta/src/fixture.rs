@@ -252,7 +252,7 @@ pub fn map_cell_of(map: &FederationMap) -> MapCell {
 }
 
 /// A federation in which everybody proves who he is.
-fn proven_map() -> FederationMap {
+pub fn proven_map() -> FederationMap {
     let security = Security {
         realm: "EXTENCI.ORG".to_owned(),
         flavors: FlavorRules::default(),
