@@ -117,13 +117,24 @@ federation() {
   "$tieline" dev up --kerberos --doors --dir "$folder/federation" --mount "$mount"
 }
 
-# The root directory of a new file system is root's, who gives it its pool.
-if [ "$(id -u)" != 0 ]; then
-  echo "make demo has to be run by root: it makes a file system, and users of it." >&2
-  echo "Nothing was changed. Say: sudo -E env PATH=\"\$PATH\" make demo" >&2
-  exit 1
-fi
+# What nobody but root can do for the demo.
+only_root() {
+  local there=$mount
+  until [ -e "$there" ]; do there=$(dirname "$there"); done
+  [ -z "$packages" ] || echo "install $packages"
+  [ "${IMAGE:-}" != 1 ] || echo "make an image (IMAGE=1)"
+  [ -w "$there" ] || echo "make $mount (or say MOUNT=\$HOME/extenci)"
+}
+
 packages=$(missing_packages | xargs)
+if [ "$(id -u)" != 0 ]; then
+  needs=$(only_root)
+  if [ -n "$needs" ]; then
+    printf 'make demo: only root can\n%s\n' "$needs" >&2
+    echo "Nothing was changed. As root: sudo -E env PATH=\"\$PATH\" make demo" >&2
+    exit 1
+  fi
+fi
 announce
 install_packages
 mkdir -p "$folder"

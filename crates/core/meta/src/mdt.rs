@@ -438,7 +438,9 @@ fn make_mdt(
 ) -> Superblock {
     let root = FileId::root_of(settings.mdt);
     let map = parts.map.current().map.clone();
-    let inode = Inode { layout: home_layout(&map, settings.mdt), ..Inode::root(now) };
+    let (uid, gid) = settings.root_owner;
+    let layout = home_layout(&map, settings.mdt);
+    let inode = Inode { uid, gid, layout, ..Inode::root(now) };
     transaction.put(key::inode(root), inode.to_bytes());
     Superblock {
         fs: map.fs,

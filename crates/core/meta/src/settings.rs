@@ -1,7 +1,7 @@
 //! What an operator says about one MDT.
 
 use std::time::Duration;
-use tieline_types::MdtIndex;
+use tieline_types::{Gid, MdtIndex, Uid};
 
 /// Who comes back at the end of its wait still has to connect, and to send what it had not.
 const RETURN_GRACE: Duration = Duration::from_secs(60);
@@ -26,6 +26,8 @@ pub struct Settings {
     pub stray_keep: Duration,
     /// How long a capability holds, 5 minutes at most.
     pub capability_life: Duration,
+    /// Whose the root directory of a new MDT is.
+    pub root_owner: (Uid, Gid),
 }
 
 impl Default for Settings {
@@ -40,6 +42,7 @@ impl Default for Settings {
             collect_rate: 2000,
             stray_keep: Duration::from_secs(3600),
             capability_life: Duration::from_secs(300),
+            root_owner: (Uid(0), Gid(0)),
         }
     }
 }

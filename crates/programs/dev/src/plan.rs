@@ -5,6 +5,7 @@
 
 use crate::doors::DoorPlan;
 use crate::kdc;
+use rustix::process::{getegid, geteuid};
 use std::path::{Path, PathBuf};
 use tieline_base::federation::{MapText, MdtText, OstText, PoolText, SecurityText};
 use tieline_base::proving::KerberosSettings;
@@ -203,6 +204,7 @@ impl Plan {
             stray_keep: "1 h".to_owned(),
             session_keep: "1 h".to_owned(),
             capability_life: "5 min".to_owned(),
+            root_owner: owner(),
         });
         ServerPlan {
             name: format!("mds-{}", site.site),
@@ -281,6 +283,12 @@ pub fn fs_name() -> FsName {
 
 fn osts_of(place: usize) -> impl Iterator<Item = u16> {
     (place * OSTS_PER_SITE..(place + 1) * OSTS_PER_SITE).map(|index| index as u16)
+}
+
+/// Whose the root directories are: of who is not root and makes them, so that he may use them.
+fn owner() -> Option<String> {
+    let (user, group) = (geteuid(), getegid());
+    (!user.is_root()).then(|| format!("{}:{}", user.as_raw(), group.as_raw()))
 }
 
 #[cfg(test)]

@@ -304,6 +304,7 @@ async fn open_mdt(
         stray_keep: plan.stray_keep,
         session_keep_max: plan.session_keep,
         capability_life: plan.capability_life,
+        root_owner: plan.root_owner,
         ..tieline_meta::Settings::default()
     };
     Ok(MdtParts { settings, store, log, disks })

@@ -23,7 +23,7 @@ use tieline_ledger::log::LogSettings;
 use tieline_machine::private::{self, is_private};
 use tieline_machine::users::ROOT;
 use tieline_machine::users::user_of_machine;
-use tieline_types::{ByteSize, FsName, MdtIndex, OstIndex, SiteName, Span};
+use tieline_types::{ByteSize, FsName, Gid, MdtIndex, OstIndex, SiteName, Span, Uid};
 use tieline_world::Congestion;
 
 /// A server's settings file.
@@ -129,6 +129,10 @@ pub struct MdtSettings {
         skip_serializing_if = "is_capability_life_default"
     )]
     pub capability_life: String,
+    /// `UID:GID` that its root directory belongs to, when the MDT is made; root's if nothing is
+    /// said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_owner: Option<String>,
 }
 
 /// An OST of a server.
@@ -336,6 +340,7 @@ pub struct MdtPlan {
     pub stray_keep: Duration,
     pub session_keep: Duration,
     pub capability_life: Duration,
+    pub root_owner: (Uid, Gid),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -526,6 +531,7 @@ impl MdtSettings {
             stray_keep: stray_keep_default(),
             session_keep: session_keep_default(),
             capability_life: capability_life_default(),
+            root_owner: None,
         }
     }
 
@@ -563,6 +569,8 @@ impl MdtSettings {
         check.holds(is_possible, "mdt.capability_life", || {
             "shorter than 1 s or longer than 5 min: leave it out unless this is a test".into()
         });
+        let owner = self.root_owner.as_deref().unwrap_or("0:0");
+        let root_owner = check.owner("mdt.root_owner", owner);
         let log = self.log_to.clone().map(|directory| {
             check.holds(directory.is_absolute(), "mdt.log_to", || {
                 let shown = directory.display();
@@ -584,6 +592,7 @@ impl MdtSettings {
             stray_keep,
             session_keep,
             capability_life,
+            root_owner,
         }
     }
 
@@ -738,6 +747,15 @@ impl Check {
         let span = self.parse::<Span>(key, text, &format!("such as \"{example}\""));
         // What is returned after a complaint is never used; it only must not cause another.
         span.map_or(Duration::from_secs(3600), |span| span.0)
+    }
+
+    fn owner(&mut self, key: &str, text: &str) -> (Uid, Gid) {
+        let numbers = text.split_once(':');
+        let owner = numbers.and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+        self.holds(owner.is_some(), key, || {
+            format!("`{text}` is not UID:GID: write two numbers such as \"1000:1000\"")
+        });
+        owner.map_or((Uid(0), Gid(0)), |(uid, gid)| (Uid(uid), Gid(gid)))
     }
 
     fn address(&mut self, key: &str, text: &str) {

@@ -14,9 +14,11 @@ mod paths;
 mod registrations;
 mod relay;
 mod renewal;
+mod says;
 mod spoofed;
 mod stolen;
 mod tokens;
+mod told;
 mod users;
 mod weak;
 
@@ -99,6 +101,20 @@ fn nobody_gets_in_under_krb5p() -> Result<()> {
 #[test]
 fn nobody_is_waited_for_who_has_no_right() -> Result<()> {
     alone(|| with_scene("krb5i", async |scene| registrations::attack(scene).await))
+}
+
+/// Promise 170: Who may write a file and not read or run it is told no byte of it, nor where its
+/// bytes are.
+#[test]
+fn nobody_is_told_more_than_he_may_know() -> Result<()> {
+    alone(|| with_scene("krb5i", async |scene| told::attack(scene).await))
+}
+
+/// Promise 171: A program's setuid, setgid and capabilities end when somebody other than root
+/// changes its bytes, whatever his client says.
+#[test]
+fn nobody_is_believed_what_he_says() -> Result<()> {
+    alone(|| with_scene("krb5i", async |scene| says::attack(scene).await))
 }
 
 #[test]

@@ -8,7 +8,12 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 use tieline_lab::{program, shell, with_federation};
+
+const DEADLINE: Duration = Duration::from_secs(120);
+/// A user that no machine has.
+const OWNER: u32 = 61_234;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(3).map(Path::to_owned).unwrap_or_default()
@@ -150,5 +155,38 @@ fn the_first_real_site_comes_up() -> Result<()> {
     let said = shell(folder.path(), &script)?;
     ensure!(said.ends_with("hello\nhello\n"), "{said}");
     ensure!(fs::read_dir(at("mount"))?.count() == 0, "still mounted");
+    Ok(())
+}
+
+/// A federation of one's own needs no root: what is mounted belongs to whoever made it.
+#[test]
+fn somebody_who_is_not_root_has_a_federation_of_his_own() -> Result<()> {
+    if !tieline_lab::is_root() || !Path::new("/usr/bin/fusermount3").exists() {
+        return Ok(());
+    }
+    let folder = tempfile::Builder::new().prefix("tieline-lab-own-").tempdir()?;
+    std::os::unix::fs::chown(folder.path(), Some(OWNER), Some(OWNER))?;
+    // Here /dev/fuse may be root's alone, and nobody has this number.
+    let machine = format!(
+        "mount -t tmpfs tmpfs /mnt; mknod /mnt/fuse c 10 229; chmod 666 /mnt/fuse
+         mount --bind /mnt/fuse /dev/fuse
+         (cat /etc/passwd; echo own:x:{OWNER}:{OWNER}::/:/bin/sh) > /mnt/passwd
+         mount --bind /mnt/passwd /etc/passwd
+         exec setpriv --reuid={OWNER} --regid={OWNER} --clear-groups sh -ec \"$1\""
+    );
+    let his = r#"
+        export HOME=$PWD; umask 22
+        end() { "$TIELINE" dev down --dir fed; }
+        trap end EXIT
+        "$TIELINE" dev up --dir fed --mount mnt >&2
+        echo hello > mnt/f; mkdir mnt/fnal/d; echo there > mnt/fnal/d/g; cat mnt/f mnt/fnal/d/g
+        stat -c %u:%g mnt mnt/f mnt/fnal
+    "#;
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-ec", &machine, "sh", his]).current_dir(folder.path());
+    command.env("TIELINE", program::tieline()?);
+    let said = program::finish(&mut command, DEADLINE)?.succeed("a federation of his own")?;
+    let owner = format!("{OWNER}:{OWNER}\n");
+    ensure!(said == format!("hello\nthere\n{}", owner.repeat(3)), "{said}");
     Ok(())
 }
