@@ -149,7 +149,7 @@ fn named(request: &Request) -> Option<FileId> {
         R::Lookup(r) => Some(r.parent),
         R::LookupParent(r) => Some(r.id),
         R::GetAttributes(r) => Some(r.id),
-        R::SetAttributes(r) if sets_nothing(r) => Some(r.id),
+        R::SetAttributes(r) if sets_nothing(r) || r.is_access == Some(true) => Some(r.id),
         R::ReadDirectory(r) => Some(r.id),
         R::Create(r) => Some(r.parent),
         // A name of one's own leads there.

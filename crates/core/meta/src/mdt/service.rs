@@ -515,7 +515,7 @@ impl Mdt {
     ) -> Scene<'a> {
         let delegation = asker.delegation.as_deref();
         let scene = self.scene_of(asker.session, grant, &asker.caller, map, keepers);
-        let is_judged = map.security.is_some() && !asker.may_be_root && !asker.caller.is_root();
+        let is_judged = map.security.is_some() && !asker.may_be_root;
         let walks = is_judged.then_some(&self.walks);
         Scene { delegation, of_items: &asker.of_items, walks, ..scene }
     }

@@ -81,6 +81,10 @@ async fn refusals(
         ("attributes", client.kind_of(GetAttributes { id: file }).await),
         ("of a directory", client.kind_of(GetAttributes { id: directory }).await),
         ("nothing set", client.kind_of(setattr(file)).await),
+        (
+            "that it was read",
+            client.kind_of(SetAttributes { is_access: Some(true), ..setattr(file) }).await,
+        ),
         ("the way up", client.kind_of(LookupParent { id: directory }).await),
         (
             "a name",
@@ -148,12 +152,13 @@ async fn who_was_there_goes_on_and_who_comes_after_the_start_goes_the_way() {
     }
     let again = Lookup { parent: private, name: crate::fixture::name("directory") };
     assert_eq!(bob.kind_of(again).await, Some(PermissionDenied));
-    let house = house.restarted().await;
+    let house = House::proven_on(house.store.clone()).await;
     let again = house.client_named(7, Some(session)).await;
     assert!(again.is_resumed);
     let bob = again.by(&bob.caller);
-    assert_eq!(bob.kind_of(GetAttributes { id: tree.file }).await, Some(PermissionDenied));
-    // It has a name of his by now.
+    let id = tree.directory;
+    assert_eq!(bob.kind_of(GetAttributes { id }).await, Some(PermissionDenied));
+    // The file has a name of his by now.
     assert!(bob.id(all, "mine").await.is_some());
     assert_eq!(bob.kind_of(GetAttributes { id: tree.file }).await, None);
 }
