@@ -1,3 +1,5 @@
+//! Who guesses is told nothing, and who was there goes on.
+
 use super::*;
 use crate::fixture::*;
 use tieline_types::ErrorKind::*;
