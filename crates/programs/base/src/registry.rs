@@ -74,6 +74,9 @@ pub struct CachesAt {
     pub node: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub site: Option<PathBuf>,
+    /// Others may read the site's (`at-rest=trusted`).
+    #[serde(default)]
+    pub is_shared: bool,
     /// Storage of OSTs that is read directly, by their numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub direct: Vec<(u16, PathBuf)>,

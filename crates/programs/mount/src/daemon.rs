@@ -151,8 +151,8 @@ pub fn run(task: Task, held: Option<i32>) -> anyhow::Result<()> {
                 let entry = mounted.entry.clone();
                 held.as_ref().map(|held| held.guard(entry)).transpose()?;
                 if is_daemon {
-                    let missing = mounted.missing.iter().map(|why| format!("{why}\n"));
-                    tell_parent(&format!("{}{READY}", missing.collect::<String>()))?;
+                    let warnings = mounted.warnings.iter().map(|why| format!("{why}\n"));
+                    tell_parent(&format!("{}{READY}", warnings.collect::<String>()))?;
                 }
                 let outcome = mounted.stay(signals).await;
                 keep.set_stage(Stage::Over);
@@ -253,7 +253,7 @@ struct Mounted {
     files: Arc<Volume>,
     health: Health,
     /// Caches that cannot be used yet, and why: for whoever mounts.
-    missing: Vec<String>,
+    warnings: Vec<String>,
     _admin: Option<tieline_admin::Handle>,
     entry: Entry,
     _registered: Registered,
@@ -354,7 +354,7 @@ impl Mounted {
         let settings = task.settings();
         let keep = held.as_ref().map_or_else(Keep::none, |held| held.keep.clone());
         let top = FileId::root_of(MdtIndex(0));
-        let (mut near, missing) = task.near(&world, &map, &key, true).await?;
+        let (mut near, warnings) = task.near(&world, &map, &key, true).await?;
         near.further.push(published);
         let parts = |root, near| Parts {
             world: world.clone(),
@@ -390,7 +390,7 @@ impl Mounted {
             let kept = kept.into_iter().chain(put_believed(&keep, believed)).collect();
             let beginning = (beginning, people);
             let mounted = Self::attach(task, files, world, (key.to_hex(), kept), beginning).await?;
-            anyhow::Ok(Self { missing, ..mounted })
+            anyhow::Ok(Self { warnings, ..mounted })
         };
         let begun = begun.await;
         if begun.is_err() {
@@ -481,8 +481,8 @@ impl Mounted {
             "{}", if is_taken { "serves the mount again" } else { "mounted" }
         );
         let (_admin, _registered, _kept) = (admin_handle, registered, kept);
-        let missing = Vec::new();
-        Ok(Self { task, mount, files, health, entry, missing, _admin, _registered, _kept })
+        let warnings = Vec::new();
+        Ok(Self { task, mount, files, health, entry, warnings, _admin, _registered, _kept })
     }
 
     /// Until it is unmounted, or a signal asks for that.

@@ -195,13 +195,10 @@ fn start_daemon(
     if let Some(mut stdout) = child.stdout.take() {
         stdout.read_to_string(&mut said)?;
     }
-    if let Some(missing) = said.trim().strip_suffix(READY) {
+    if let Some(warnings) = said.trim().strip_suffix(READY) {
         warn_of_spooled(options, source, mountpoint);
-        for why in missing.lines() {
-            eprintln!(
-                "tieline: warning: {why}: mounted without that cache, which is used as soon as \
-                 it can be"
-            );
+        for why in warnings.lines() {
+            eprintln!("tieline: warning: {why}");
         }
         return Ok(());
     }
