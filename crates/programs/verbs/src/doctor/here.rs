@@ -95,9 +95,18 @@ pub async fn look_at_mount(mountpoint: &Path, findings: &mut Findings) -> anyhow
     findings.well("mount", format!("of {}, served by pid {pid}", entry.source));
     look_at_cache(&entry.caches, findings);
     let source: Source = entry.source.parse()?;
-    let key = tieline_base::keys::key_open(&entry.mapkey).ok();
+    // What is written down counts at the next mount.
+    let written = written_key(&entry, &source).unwrap_or_else(|| entry.mapkey.clone());
+    let key = tieline_base::keys::key_open(&written).ok();
     servers::look_with(&source, key, &entry.proving, findings).await;
     Ok(())
+}
+
+/// The federation's key as it was given to a mount.
+fn written_key(entry: &registry::Entry, source: &Source) -> Option<String> {
+    let words = entry.options.iter().flatten().flat_map(|list| list.split(','));
+    let said = words.filter_map(|word| word.strip_prefix("mapkey=")).next_back();
+    said.map(str::to_owned).or_else(|| tieline_base::location::site_key(&source.fs))
 }
 
 fn look_at_cache(at: &CachesAt, findings: &mut Findings) {
