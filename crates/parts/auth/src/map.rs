@@ -1,6 +1,6 @@
 //! The signature of the federation map, and how one key follows another.
 //!
-//! Whoever was given a key believes it, and each key that it handed the federation over to, in turn.
+//! Whoever was given a key believes it, and in turn each key that it handed the federation over to.
 //!
 //! Invariants: a key believes no handover but one that it signed itself; whoever has followed one
 //! believes nothing that the key of before signs.

@@ -182,8 +182,8 @@ impl NearOptions {
         CachesAt { node, site, is_shared: self.is_trusted, direct, scope: scope(fs, key) }
     }
 
-    /// Opens what was asked for, and says what cannot be used yet or is open to others. `is_new`: no
-    /// program uses the mount so far.
+    /// Opens what was asked for, and says what cannot be used yet or is open to others. `is_new`:
+    /// no program uses the mount so far.
     pub async fn open(
         &self,
         world: &World,
