@@ -306,7 +306,8 @@ pub struct Commit {
     pub size_min: u64,
     #[n(3)]
     pub mtime: SetTime,
-    /// Written by someone without the right to keep setuid and setgid: clear them.
+    /// Written by a root without the right to keep setuid and setgid: clear them. Of all others
+    /// they are cleared anyway.
     #[n(4)]
     pub clears_setid: bool,
     /// Extents from this offset on were appended to a file that the client believed to end here:

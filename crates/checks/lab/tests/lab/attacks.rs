@@ -13,9 +13,11 @@ mod hostile;
 mod paths;
 mod relay;
 mod renewal;
+mod says;
 mod spoofed;
 mod stolen;
 mod tokens;
+mod told;
 mod users;
 mod weak;
 
@@ -81,6 +83,20 @@ fn nobody_gets_in_under_krb5i() -> Result<()> {
 #[test]
 fn nobody_gets_in_under_krb5p() -> Result<()> {
     alone(|| table("krb5p"))
+}
+
+/// Promise 170: Who may write a file and not read or run it is told no byte of it, nor where its
+/// bytes are.
+#[test]
+fn nobody_is_told_more_than_he_may_know() -> Result<()> {
+    alone(|| with_scene("krb5i", async |scene| told::attack(scene).await))
+}
+
+/// Promise 171: A program's setuid, setgid and capabilities end when somebody other than root
+/// changes its bytes, whatever his client says.
+#[test]
+fn nobody_is_believed_what_he_says() -> Result<()> {
+    alone(|| with_scene("krb5i", async |scene| says::attack(scene).await))
 }
 
 #[test]
