@@ -34,7 +34,7 @@ use tieline_types::{
     Caller, ClientId, ErrorKind, FsName, Grant, LostLock, MdtIndex, ObjectName, Role, SessionId,
     Time, Uid,
 };
-use tieline_wire::capability::CapabilityNews;
+use tieline_wire::capability::{CapabilityNews, RenewCapabilityKey, RenewCapabilityKeyReply};
 use tieline_wire::chores::ListChores;
 use tieline_wire::data::{OstStatus, OstStatusReply, ReadObject};
 use tieline_wire::federation::{Drain, DrainReply, EditMap, EditMapReply, GetMap, MapEdit};
@@ -195,6 +195,7 @@ impl Node {
             Request::DumpMdt(message) => self.dump(&who, message).await,
             Request::CheckMdt(message) => self.check(&who, message).await,
             Request::ListChores(_) => self.chores(&who),
+            Request::RenewCapabilityKey(_) => self.renew_capability_key(&who),
             Request::Drain(message) => self.drain(&who, &message),
             Request::EditIdentities(message) => {
                 self.edits.once(asked, self.edit_identities(&who, &message)).await
@@ -368,6 +369,12 @@ impl Node {
         let (_, deed) = self.operated(who, "list the MDT's background work")?;
         let tender = self.tender.as_ref().ok_or_else(|| self.no_mdt())?;
         Ok(Reply::new::<ListChores>(&deed.ended(Ok(tender.list()))?))
+    }
+
+    fn renew_capability_key(&self, who: &Who) -> Response {
+        let (mdt, deed) = self.operated(who, "renew the key of the MDT's capabilities")?;
+        mdt.renew_capability_key();
+        deed.ended(Ok(Reply::new::<RenewCapabilityKey>(&RenewCapabilityKeyReply {})))
     }
 
     async fn check(&self, who: &Who, message: CheckMdt) -> Response {
