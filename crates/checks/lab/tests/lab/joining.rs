@@ -195,7 +195,7 @@ fn who_was_not_invited_changes_nothing() -> Result<()> {
             let refused = federation.try_tieline(&words)?;
             assert!(!refused.status.success() && refused.stderr.contains(why), "{refused:?}");
         }
-        let withdrawn = letter(&invite(federation, "bnl")?)?;
+        let withdrawn = self::letter(&invite(federation, "bnl")?)?;
         federation.tieline(&["site", "uninvite", "--fs", mount, "bnl"])?;
         let refused = federation.try_tieline(&join_words(&withdrawn, &address, &dir, &ost)?)?;
         assert!(!refused.status.success(), "{refused:?}");
