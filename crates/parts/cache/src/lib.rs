@@ -24,6 +24,7 @@
 mod awkward;
 mod claims;
 mod cleaner;
+pub mod found;
 mod marker;
 mod node;
 pub mod pins;

@@ -12,7 +12,7 @@
 //! when its last block comes; what differs is dropped; files may vanish at any time; a disk that is
 //! full or fails costs a log line and a counter, and what is on it is served if it can be read.
 
-mod entry;
+pub(crate) mod entry;
 mod files;
 mod index;
 mod unused;

@@ -31,6 +31,7 @@ mod kerberos;
 mod keys;
 mod large_directories;
 mod ledger;
+mod lies;
 mod locks;
 mod mirrors;
 mod model;
