@@ -17,7 +17,7 @@ use crate::mdt::Mdt;
 use crate::permission::{self, READ, SEARCH, WRITE};
 use crate::placement::wall_time;
 use crate::view::{Keepers, View};
-use crate::{Asker, chunks, ops};
+use crate::{Asker, chunks, ops, walked};
 use std::collections::BTreeSet;
 use tieline_auth::capability::{Serial, server_holder};
 use tieline_auth::principal_at;
@@ -110,6 +110,9 @@ impl Mdt {
         let nobody = Keepers::new();
         let scene = self.scene(asker, grant, &map.map, &nobody);
         let mut view = View::new(scene, self.parts.store.begin().await?);
+        if request.is_read {
+            walked::reach(&mut view, id).await?;
+        }
         let inode = view.inode(id).await?;
         ops::open_kind(id, &inode)?;
         for (is_wanted, wish) in [(request.is_read, READ), (request.is_write, WRITE)] {

@@ -167,6 +167,8 @@ impl Issuer {
         while state.revoked.front().is_some_and(|(at, _)| now > *at + self.life + SLACK) {
             state.revoked.pop_front();
         }
+        // The last is for all that was given before.
+        state.revoked.retain(|(_, known)| file.is_none() || known.file != file);
         if state.revoked.len() >= REVOKED_MAX {
             end_all(state);
             return;
