@@ -29,6 +29,7 @@ use tieline_wire::trees::Trail;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use trails::Trails;
+pub use trails::merge;
 
 mod pass;
 mod trails;
@@ -70,11 +71,14 @@ const BYTES_RAISE_MAX: u64 = 32 << 20;
 const BYTES_CREDIT_MAX: u64 = 256 << 20;
 const BYTES_CREDIT_MIN: u64 = 16 << 10;
 const BYTES_USED_GAIN: u64 = 4;
-/// Of what was brought ahead a tenth must be used in the long run: over 50 ms a file that is here
+/// So much may come for nothing as was opened, so many times: over 50 ms a file that is here
 /// already saves a round trip, in which a link of 1 Gbit/s carries 6 MB.
-const WASTE_MAX: u64 = 10;
-/// What is brought before that is looked at.
-const WASTE_FREE: u64 = 64 << 20;
+const WASTE_MAX: u64 = 5;
+/// The same before anything was opened.
+const WASTE_FREE: u64 = 16 << 20;
+/// Of what may come for nothing one file that is guessed takes such a part at most: a library is
+/// not worth all the small files that could come for it.
+const GUESS_PART: u64 = 16;
 /// Older history counts half, again and again.
 const HISTORY: u64 = 1 << 30;
 /// Whoever waits for a file that did not come has so much of what came for nothing forgiven: it is
@@ -88,6 +92,8 @@ pub const SMALL_MAX: u64 = 4 << 20;
 const FILES_MAX: usize = 512;
 const FILES_BYTES: u64 = 1 << 20;
 const FILE_PAGES_MAX: usize = 4;
+/// Large ones that wait for room, and let others pass.
+const LATE_MAX: usize = 64;
 /// What was brought and not opened is here for so long.
 pub const AHEAD_KEPT: Duration = Duration::from_secs(60);
 /// Bytes that were brought and not opened yet: more would push out what is needed first. Ten round
@@ -203,6 +209,8 @@ pub struct Walk {
     caller: Caller,
     /// Files: to be brought, and brought and not opened yet, with their bytes.
     files: VecDeque<(FileId, u64)>,
+    /// The same by what others opened.
+    expected: VecDeque<(FileId, u64)>,
     files_ahead: FilesAhead,
     file_credit: u64,
     file_raise: u64,
@@ -210,6 +218,8 @@ pub struct Walk {
     /// Bytes that were brought ahead, and those of them that were used.
     brought: u64,
     used: u64,
+    /// Bytes of all files that were opened.
+    wanted: u64,
     /// Directories that came.
     came: BTreeSet<FileId>,
     /// Those whose files stand in the queue or did, and since when.
@@ -529,6 +539,7 @@ impl Walk {
         self.queue.clear();
         self.queued.clear();
         self.files.clear();
+        self.expected.clear();
         self.ahead.clear();
         self.files_ahead = FilesAhead::default();
         self.filed.clear();
@@ -543,7 +554,13 @@ impl Walk {
     pub fn opened(&mut self, caller: &Caller, id: FileId, parent: FileId, is_known: bool) -> u64 {
         self.caller = caller.clone();
         self.pass.opened(id);
+        self.trails.came_true(parent, id);
         self.note_read(id, parent, is_known)
+    }
+
+    /// A file of so many bytes is opened.
+    pub fn wants(&mut self, size: u64) {
+        self.wanted += size;
     }
 
     fn note_read(&mut self, id: FileId, parent: FileId, is_known: bool) -> u64 {
@@ -619,7 +636,7 @@ impl Walk {
         if self.file(parent) {
             self.front = Some(parent);
             // Who knows what others opened there need not guess.
-            if !self.trails.tells(parent) {
+            if !self.trails.suffices(parent) {
                 return Some(parent);
             }
         }
@@ -631,7 +648,7 @@ impl Walk {
             }
             self.front = after(self.front?);
             let next = self.front?;
-            if !self.trails.tells(next) && self.file(next) {
+            if !self.trails.suffices(next) && self.file(next) {
                 return Some(next);
             }
         }
@@ -641,12 +658,8 @@ impl Walk {
     /// Files to be brought: before all else, or after.
     pub fn enqueue_files(&mut self, files: Vec<(FileId, u64)>, is_next: bool) {
         let room = QUEUE_MAX.saturating_sub(self.files.len());
-        let mut new = vec![];
-        for (id, size) in files.into_iter().take(room) {
-            if !self.files_ahead.has(id) && !self.pass.has(id) && self.note_asked(id, false) {
-                new.push((id, size));
-            }
-        }
+        let new: Vec<_> =
+            files.into_iter().take(room).filter(|(id, _)| self.may_come(*id)).collect();
         if is_next {
             new.into_iter().rev().for_each(|one| self.files.push_front(one));
         } else {
@@ -654,30 +667,66 @@ impl Walk {
         }
     }
 
+    /// Files that others opened after those which are opened here.
+    pub fn enqueue_expected(&mut self, files: Vec<(FileId, u64)>) {
+        let room = QUEUE_MAX.saturating_sub(self.expected.len());
+        let new: Vec<_> =
+            files.into_iter().take(room).filter(|(id, _)| self.may_come(*id)).collect();
+        self.expected.extend(new);
+    }
+
+    /// Is it neither here, nor on its way, nor was it asked for in vain lately?
+    fn may_come(&self, file: FileId) -> bool {
+        !self.files_ahead.has(file) && !self.pass.has(file) && !self.was_asked(file, false)
+    }
+
     pub fn has_files(&self) -> bool {
-        !self.files.is_empty()
+        !self.files.is_empty() || !self.expected.is_empty()
+    }
+
+    /// How much more may come for nothing.
+    fn waste_left(&self) -> u64 {
+        let wasted = self.brought.saturating_sub(self.used);
+        (WASTE_FREE + WASTE_MAX * self.wanted).saturating_sub(wasted)
     }
 
     /// The next files to be asked for. `room`: how many bytes may come.
     pub fn next_files(&mut self, room: u64) -> Option<FilesJob> {
         self.files_ahead.expire();
-        if self.brought > WASTE_FREE + WASTE_MAX * self.used {
+        let left = self.waste_left();
+        let most = self.file_credit.min(self.files_ahead.room()).min(left);
+        if self.file_pages >= FILE_PAGES_MAX || room.min(most) < BYTES_CREDIT_MIN {
             return None;
         }
-        let may = room.min(self.file_credit).min(self.files_ahead.room());
-        if self.file_pages >= FILE_PAGES_MAX || may < BYTES_CREDIT_MIN || self.files.is_empty() {
-            return None;
-        }
+        let guess_max = BYTES_RAISE_FIRST.max(left / GUESS_PART);
         let (mut files, mut bytes) = (vec![], 0);
-        // A large one comes when it is worth its bytes, and those behind it wait.
-        while let Some(&(id, size)) = self.files.front()
-            && files.len() < FILES_MAX
-            && bytes < may.min(FILES_BYTES)
-            && (size <= BYTES_RAISE_FIRST || bytes + size <= may)
-        {
-            self.files.pop_front();
-            bytes += size;
-            files.push((id, size));
+        // What is known comes before what is guessed, once it came true.
+        let guesses_first = !self.trails.are_believed();
+        for is_guess in [guesses_first, !guesses_first] {
+            if !is_guess && !self.trails.may_be_right() {
+                continue;
+            }
+            let mut late = vec![];
+            while files.len() < FILES_MAX
+                && bytes < room.min(most).min(FILES_BYTES)
+                && late.len() < LATE_MAX
+                && let Some((id, size)) = self.pop_file(is_guess)
+            {
+                let is_alone = self.file_pages == 0 && files.is_empty() && late.is_empty();
+                let fits = bytes + size <= if is_alone { most } else { room.min(most) };
+                if is_guess && size > guess_max || !self.may_come(id) {
+                    continue;
+                }
+                if size <= BYTES_RAISE_FIRST || fits {
+                    bytes += size;
+                    files.push((id, size));
+                    self.note_asked(id, false);
+                } else {
+                    late.push((id, size));
+                }
+            }
+            let queue = if is_guess { &mut self.files } else { &mut self.expected };
+            late.into_iter().rev().for_each(|one| queue.push_front(one));
         }
         if files.is_empty() {
             return None;
@@ -687,6 +736,10 @@ impl Walk {
         let ids: Vec<FileId> = files.iter().map(|(id, _)| *id).collect();
         let (under, _) = self.fly(&ids);
         Some(FilesJob { files, caller: self.caller.clone(), under })
+    }
+
+    fn pop_file(&mut self, is_guess: bool) -> Option<(FileId, u64)> {
+        if is_guess { self.files.pop_front() } else { self.expected.pop_front() }
     }
 
     /// A question about files has been answered. `unreached`: those that the answer did not come
@@ -711,8 +764,12 @@ impl Walk {
         }
         if self.brought > HISTORY {
             (self.brought, self.used) = (self.brought / 2, self.used / 2);
+            self.wanted /= 2;
         }
-        unreached.iter().rev().for_each(|one| self.files.push_front(*one));
+        for (id, size) in unreached.iter().rev() {
+            self.asked.remove(id);
+            self.files.push_front((*id, *size));
+        }
     }
 
     /// Bytes that came ahead, and of these those that were used.
