@@ -1,7 +1,8 @@
 //! How large rooms are, and how many of their files hang together.
 //!
 //! Counted are lines of programs: no tests, neither those in files of their own nor what stands
-//! behind the first `#[cfg(test)] mod … {`, and no comments. A *circle* is a set of files of one
+//! behind the first `#[cfg(test)] mod … {`, nor what tests are made of (`fixture.rs`), and no
+//! comments. A *circle* is a set of files of one
 //! crate that all lead to each other by what they `use` (or name by `crate::`): none of them can be
 //! understood, tried or taken out alone. `lib.rs` and `main.rs` are no part of one: what is used of
 //! them is what they hand on.
@@ -61,7 +62,7 @@ impl Files {
             let module = path.strip_prefix(source)?.with_extension("");
             let module = module.to_str().context("a name in UTF-8")?.to_owned();
             let is_rust = path.extension().is_some_and(|end| end == "rs");
-            let is_test = module.split('/').any(|part| part == "tests");
+            let is_test = module.split('/').any(|part| part == "tests" || part == "fixture");
             if is_rust && !is_test {
                 texts.insert(module, without_tests(&fs::read_to_string(&path)?));
             }

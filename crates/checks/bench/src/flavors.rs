@@ -2,7 +2,10 @@
 //!
 //! Two federations stand side by side, one without a realm and one with; the rules of the second
 //! change from turn to turn. First both are near, then both are over a long line. Beside them is
-//! what GSSAPI's own message functions do on one core. The chart is the paper's figure 4.
+//! what GSSAPI's own message functions do on one core, and how fast sealed bytes could be at all
+//! ([`limit`]). The chart is the paper's figure 4.
+
+mod limit;
 
 use crate::chart::Point;
 use crate::figure::{Figure, Goal, Unit, take_turns};
@@ -10,9 +13,10 @@ use crate::files::{Playground, read_file};
 use crate::sweep::Gathered;
 use crate::{Settings, cost, line, sharing};
 use anyhow::{Context, Result, ensure};
+use limit::{Cipher, Plain};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tieline_lab::{Federation, Plan, can_emulate_lines};
 
 /// A flavor, and what of null's rate it is to keep: in bytes per second, per second of processor
@@ -31,7 +35,9 @@ const AIMS: [Aim; 4] = [
     Aim { flavor: "krb5p", rate: 0.88, per_cpu: 1.0 / 1.35, metadata: Some(0.9) },
 ];
 /// Of the large file: what was written over is kept on the disk for a while, and much is.
-const SHARE: u64 = 4;
+const SHARE: u64 = 2;
+/// What sealed bytes are to reach of the rate that is possible.
+const OF_LIMIT: f64 = 0.9;
 /// Connections are made anew when a rule changes.
 const SETTLE: Duration = Duration::from_secs(1);
 const HAND_OVERS: u64 = 100;
@@ -129,13 +135,36 @@ impl<'f> Ground<'f> {
         Ok(rate)
     }
 
-    /// MB written and read back for each second on a processor, of servers, clients and the reader.
-    fn per_cpu(&self, size: u64) -> Result<f64> {
-        let reader = self.federation.mount_again()?;
+    /// All that is at work, and this.
+    fn processes(&self) -> Result<Vec<i64>> {
         let mut processes = vec![i64::from(std::process::id())];
         for name in SERVERS.into_iter().chain(["mount-0"]) {
             processes.push(cost::pid(self.federation, name)?);
         }
+        Ok(processes)
+    }
+
+    fn timed_write(&self, size: u64) -> Result<(&'static str, Plain)> {
+        let processes = self.processes()?;
+        let plain = timed(&processes, || self.write(size).map(drop))?;
+        Ok(("sequential write, fsync", plain))
+    }
+
+    /// By a client that has not seen the file, whose mount is not counted.
+    fn timed_read(&self) -> Result<(&'static str, Plain)> {
+        let mount = self.federation.mount_again()?;
+        let mut processes = self.processes()?;
+        processes.push(cost::pid_of_mount(self.federation, &mount)?);
+        let large = self.below(&mount)?.join("large");
+        let plain = timed(&processes, || read_file(&large).map(drop))?;
+        self.federation.unmount(&mount)?;
+        Ok(("sequential read, cold", plain))
+    }
+
+    /// MB written and read back for each second on a processor, of servers, clients and the reader.
+    fn per_cpu(&self, size: u64) -> Result<f64> {
+        let reader = self.federation.mount_again()?;
+        let mut processes = self.processes()?;
         processes.push(cost::pid_of_mount(self.federation, &reader)?);
         let before = cost::seconds_of(&processes)?;
         self.write(size)?;
@@ -151,6 +180,13 @@ impl<'f> Ground<'f> {
         let path = self.directory.path();
         Ok(1e3 / sharing::hand_over(path, &self.below(&self.other)?, HAND_OVERS)?)
     }
+}
+
+fn timed(processes: &[i64], work: impl FnOnce() -> Result<()>) -> Result<Plain> {
+    let (before, begun) = (cost::seconds_of(processes)?, Instant::now());
+    work()?;
+    let wall = begun.elapsed().as_secs_f64();
+    Ok(Plain { wall, processors: cost::seconds_of(processes)? - before })
 }
 
 /// A flavor by turns with null: bytes, and what they and metadata cost.
@@ -189,7 +225,46 @@ fn measure_near(
     let what = "hand-overs between clients";
     let handed = compare(what, "null", Unit::PerSecond, metadata, &|on| on.hand_overs())?;
     let (write, read) = (point(flavor, "write, near"), read.at(point(flavor, "read, near")));
-    Ok(vec![wrote.at(write), read, cost, handed])
+    let mut figures = vec![wrote.at(write), read, cost, handed];
+    if ["krb5i", "krb5p"].contains(&flavor) {
+        let cipher = Cipher::measure(flavor == "krb5p")?;
+        let works: [Timed; 2] = [|on, size| on.timed_write(size), |on, _| on.timed_read()];
+        for work in works {
+            figures.push(of_limit(flavor, cipher, (size, turns), work, (plain, secured))?);
+        }
+    }
+    Ok(figures)
+}
+
+/// Some work on a file of that size, and what it took.
+type Timed = fn(&Ground<'_>, u64) -> Result<(&'static str, Plain)>;
+
+/// A flavor's rate by turns with the one that is possible, by what null takes in the same turn.
+fn of_limit(
+    flavor: &str,
+    cipher: Cipher,
+    (size, turns): (u64, usize),
+    work: Timed,
+    (plain, secured): (&Ground<'_>, &Ground<'_>),
+) -> Result<Figure> {
+    let processors = std::thread::available_parallelism()?.get() as f64;
+    let rate = |seconds: f64| size as f64 / 1e6 / seconds;
+    let (what, _) = work(plain, size)?;
+    let figure = take_turns(
+        format!("{flavor}: {what}, by the limit"),
+        Unit::MegabytesPerSecond,
+        turns,
+        Box::new(|| Ok(rate(work(secured, size)?.1.wall))),
+        vec![(
+            "the limit",
+            Box::new(|| {
+                let (least, terms) = cipher.least(size, work(plain, size)?.1, processors);
+                eprintln!("  {flavor}: {what}: {terms}");
+                Ok(rate(least))
+            }),
+        )],
+    )?;
+    Ok(figure.with_goal(Goal::Ratio(OF_LIMIT)))
 }
 
 /// The rates alone, once each.

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tieline_wire::{FrameHeader, FrameKind, Op};
+use tieline_wire::{FrameHeader, FrameKind, Op, Request};
 
 /// Records in the order of the `record` target.
 const RECORDS: [&str; 13] = [
@@ -57,7 +57,13 @@ pub fn goldens(target: &str) -> Result<Vec<Vec<u8>>> {
     let words = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../words");
     let mut goldens = Vec::new();
     for (name, bytes) in files(&words.join("wire/tests/golden"))? {
+        if target == "inner" {
+            goldens.extend(alone(&name, &bytes)?);
+        }
         let (wanted, bytes) = of_wire(&name, bytes)?;
+        if target == "stream" && wanted == "frame" {
+            goldens.push(bytes.clone());
+        }
         goldens.extend((wanted == target).then_some(bytes));
     }
     for (name, bytes) in files(&words.join("format/tests/golden"))? {
@@ -80,6 +86,14 @@ fn of_wire(name: &str, bytes: Vec<u8>) -> Result<(&'static str, Vec<u8>)> {
     } else {
         ("frame", framed(name, &bytes))
     })
+}
+
+/// A request's message alone, behind its number.
+fn alone(name: &str, body: &[u8]) -> Result<Option<Vec<u8>>> {
+    let Some(call) = name.strip_prefix("request-") else { return Ok(None) };
+    let number = number(call)?;
+    let decoded = Request::decode(u16::from_le_bytes(number), body);
+    Ok(decoded.ok().map(|(_, request)| [&number[..], &request.encode_message()].concat()))
 }
 
 fn of_format(name: &str, bytes: Vec<u8>) -> (&'static str, Vec<u8>) {

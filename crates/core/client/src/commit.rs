@@ -482,7 +482,8 @@ impl State {
     /// What a sealed run held is lost: said in the log, and at fsync and close.
     pub(crate) fn lose(&mut self, file: FileId, id: SealId, error: &Error, is_kept: bool) {
         if let Some(run) = self.overlay.sealed_run(id) {
-            self.late.lose_bytes(file, run.length() as u64, error, is_kept);
+            let why = (error.kind(), error.to_string());
+            self.late.lose_bytes(file, run.length() as u64, why, is_kept);
         }
         let upto = self.overlay.sealed_upto(id);
         let lost = self.overlay.remove(id);

@@ -25,7 +25,7 @@ use crate::{At, AttributeChange, Result};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tieline_types::{Caller, FileId, Time};
+use tieline_types::{Caller, FileId, Mode, Time};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
@@ -214,6 +214,11 @@ impl State {
         let AttributeChange { mode, uid, gid, size, .. } = *change;
         let changes_rights = mode.is_some() || uid.is_some() || gid.is_some();
         let is_writers = self.writer.is_root() || self.writer.uid == caller.uid;
+        // The bytes would end them.
+        let gives = |mode: Mode| mode.bits() & (Mode::SETUID | Mode::SETGID) != 0;
+        if mode.is_some_and(gives) && !self.writer.is_root() {
+            return false;
+        }
         size.is_none() && (is_writers || !changes_rights) && self.is_plain()
     }
 

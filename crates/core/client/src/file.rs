@@ -10,7 +10,6 @@
 
 use crate::asking::Asked;
 use crate::door::Door;
-use crate::late::Late;
 use crate::unsynced::Unsynced;
 use bytes::Bytes;
 use std::ops::Range;
@@ -20,6 +19,7 @@ use tieline_believed::Tables;
 use tieline_believed::tables::is_provisional;
 use tieline_granted::{FilePromise, FileRoom};
 use tieline_keep::{Keep, Kept};
+use tieline_owed::late::Late;
 use tieline_owed::writes::{Cut, Space, Writes};
 use tieline_ranges::known::Extents;
 use tieline_ranges::overlay::{Overlay, SealId};

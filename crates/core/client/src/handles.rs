@@ -1,7 +1,6 @@
 //! Open files and directories by number.
 
 use crate::file::File;
-use crate::late::Seen;
 use crate::listing::Listing;
 use crate::shared::lock;
 use crate::{Access, Error, HandleId, OpenFile, Result};
@@ -12,6 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tieline_foresight::ahead::Pattern;
 use tieline_keep::{Keep, Kept};
+use tieline_owed::late::Seen;
 use tieline_owed::records::{KeptHandle, cause_number, first_number, put_handle, put_lost};
 use tieline_types::{Caller, ErrorKind, FileId};
 use tokio::time::Instant;

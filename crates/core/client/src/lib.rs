@@ -57,7 +57,6 @@ mod handles;
 mod hearing;
 mod inodes;
 mod journal;
-mod late;
 mod listing;
 mod locks;
 mod migrate;

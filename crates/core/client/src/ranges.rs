@@ -33,7 +33,20 @@ impl Shared {
         let end = || Error::local(ErrorKind::NoDevice, "offset at or beyond the file's end");
         let mut at = offset;
         loop {
-            self.view(&open.caller, &open.file, at..at.saturating_add(1)).await?;
+            let seen = self.view(&open.caller, &open.file, at..at.saturating_add(1)).await;
+            match seen {
+                // Who may write alone is not told where the holes are.
+                Err(error) if is_hidden(&open, &error) => {
+                    self.view(&open.caller, &open.file, 0..0).await?;
+                    let size = open.file.with(|state| state.size_here());
+                    return match target {
+                        _ if offset >= size => Err(end()),
+                        SeekTarget::Data => Ok(offset),
+                        SeekTarget::Hole => Ok(size),
+                    };
+                }
+                seen => seen?,
+            }
             let step = open.file.with(|state| step(state, at, target));
             match step {
                 Step::Found(found) => return Ok(found),
@@ -264,6 +277,11 @@ enum Step {
     On(u64),
     /// The file ends; its size.
     End(u64),
+}
+
+/// Was a handle that only writes refused to know of the file's extents?
+fn is_hidden(open: &FileHandle, error: &Error) -> bool {
+    !open.access.read && error.kind() == ErrorKind::PermissionDenied
 }
 
 /// Looks for a hole or data from `at` on, as far as extents are known. Nothing is looked at twice,

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_believed::Under;
+use tieline_believed::{Stamp, Under, access};
 use tieline_bytes::Segment;
 use tieline_bytes::Whose;
 use tieline_foresight::ahead::Width;
@@ -29,8 +29,8 @@ use tieline_foresight::past::{Foretold, Step};
 use tieline_ranges::known::Piece;
 use tieline_servers::turns::{FIRST, Reader};
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{Caller, Content, ErrorKind, Extent, FileId, Version};
-use tieline_wire::meta::GetExtents;
+use tieline_types::{Attributes, Caller, Content, ErrorKind, Extent, FileId, Version};
+use tieline_wire::meta::{AttributesReply, ExtentPage, GetAttributes, GetExtents, LeaseGrant};
 use tokio::time::Instant;
 
 /// What one page of extents holds at most.
@@ -405,6 +405,10 @@ impl Shared {
         range: Range<u64>,
         mut is_fresh: bool,
     ) -> Result<()> {
+        if range.is_empty() && !is_fresh && !self.may_read(caller, file) {
+            // Who may write alone is told how long the file is, and of no extents.
+            return self.fetch_size(caller, file).await;
+        }
         // An own change that is answered meanwhile may forget what a page just told, or know better
         // than the page: the same place is asked for again then.
         for _ in 0..PAGES_MAX {
@@ -446,6 +450,17 @@ impl Shared {
         })
     }
 
+    fn may_read(&self, caller: &Caller, file: &File) -> bool {
+        self.cache.lock().allows(caller, file.id, access::READ)
+    }
+
+    async fn fetch_size(&self, caller: &Caller, file: &File) -> Result<()> {
+        let told = self.ask(caller, file.id, GetAttributes { id: file.id }).await?;
+        let AttributesReply { attributes, lease } = told.reply;
+        self.learn_told(file, told.stamp, &lease, attributes, None);
+        Ok(())
+    }
+
     /// Fetches a page, which must tell of `offset`; says whether it was news.
     pub(crate) async fn fetch_extents(
         &self,
@@ -460,27 +475,43 @@ impl Shared {
             let what = format!("a page of extents of {} that does not go on at {offset}", file.id);
             return Err(Error::local(ErrorKind::Protocol, what));
         }
-        let as_of = reply.lease.as_of;
+        let page = Some((offset, &reply.page));
+        Ok(self.learn_told(file, told.stamp, &reply.lease, reply.attributes, page))
+    }
+
+    /// Learns what was told of a file, and of its extents from an offset on; says whether that was
+    /// news.
+    fn learn_told(
+        &self,
+        file: &File,
+        stamp: Stamp,
+        lease: &LeaseGrant,
+        attributes: Attributes,
+        page: Option<(u64, &ExtentPage)>,
+    ) -> bool {
+        let as_of = lease.as_of;
         let (known, heard) = {
             let mut tables = self.cache.lock();
-            let known = tables.admit(told.stamp, &reply.lease);
-            (known, tables.units.covering(told.stamp, &reply.lease))
+            let known = tables.admit(stamp, lease);
+            (known, tables.units.covering(stamp, lease))
         };
         let is_news = file.with(|state| {
             if state.version == Version(0) {
                 // Nothing of before counts, whatever its age.
                 state.as_of = as_of;
             }
-            let is_news = state.learn_page(as_of, &reply.attributes, offset, &reply.page);
+            let is_news = match page {
+                Some((offset, page)) => state.learn_page(as_of, &attributes, offset, page),
+                None => state.learn(as_of, &attributes),
+            };
             if is_news {
                 state.heard_under = heard;
             }
             is_news
         });
         let mut tables = self.cache.lock();
-        let under = Under::Granted;
-        tables.learn_attributes(known, &reply.lease, under, reply.attributes);
-        Ok(is_news)
+        tables.learn_attributes(known, lease, Under::Granted, attributes);
+        is_news
     }
 
     /// Starts what a reader is expected to want, unless too much is on its way.

@@ -295,8 +295,8 @@ impl Shared {
             if is_over {
                 let (pieces, writer) = (left.pieces(), caller.clone());
                 let why = (error.kind(), error.to_string());
-                let is_kept = self.spool_left(id, pieces, why, writer).await;
-                file.with(|state| state.late.lose_bytes(id, length as u64, error, is_kept));
+                let is_kept = self.spool_left(id, pieces, why.clone(), writer).await;
+                file.with(|state| state.late.lose_bytes(id, length as u64, why, is_kept));
                 return;
             }
             tracing::warn!(file = %id, length, %error, "written bytes wait for a server");

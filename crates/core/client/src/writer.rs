@@ -73,7 +73,8 @@ impl Shared {
         }
         let file = &open.file;
         let appends = how.appends.unwrap_or(open.access.append);
-        let ends_setid = how.ends_setid.unwrap_or(!open.caller.is_root());
+        // Servers keep it for root alone.
+        let ends_setid = how.ends_setid == Some(true) || !open.caller.is_root();
         let is_cached_elsewhere = appends && !open.access.append;
         if cause::current().is_some_and(|cause| cause.has_written()) {
             // An earlier process took them.
@@ -83,8 +84,8 @@ impl Shared {
         if data.is_empty() {
             return Ok(());
         }
-        if let Some(error) = file.with(|state| state.late.at_write(&open.seen)) {
-            return Err(error);
+        if let Some((kind, detail)) = file.with(|state| state.late.at_write(&open.seen)) {
+            return Err(Error::Late { kind, detail });
         }
         self.room(data.len()).await?;
         if appends {
@@ -233,7 +234,7 @@ impl Shared {
                 How::Flush | How::Arrived => state.late.at_close(&open.seen),
             }
         });
-        let Some(late) = late else {
+        let Some((kind, detail)) = late else {
             if is_left && laundered.is_ok() {
                 // This may have been the last that can be told.
                 file.with(|state| state.is_answered |= state.is_dirty());
@@ -246,7 +247,7 @@ impl Shared {
         if let Some(queue) = self.journal.of(file.id.mdt()) {
             queue.lock().told_late(file.id);
         }
-        Err(late)
+        Err(Error::Late { kind, detail })
     }
 }
 

@@ -7,13 +7,14 @@ use crate::made::MadeTable;
 use crate::opens::OpenTable;
 use crate::placement::{Placement, wall_time};
 use crate::quotas::{Following, Home, Quotas, Table, count};
+use crate::reports::Reports;
 use crate::room::Room;
 use crate::serials::{Counter, Serials, change_superblock};
 use crate::sessions::SessionTable;
 use crate::settings::Settings;
 use crate::view::Counted;
 use crate::writers::WriterTable;
-use crate::{Opened, Parts, StartError};
+use crate::{Coming, Opened, Parts, StartError};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -34,6 +35,7 @@ use tieline_world::World;
 
 mod capabilities;
 mod delegations;
+mod entitled;
 mod exposed;
 mod identities;
 mod junctions;
@@ -56,6 +58,7 @@ pub struct Mdt {
     pub(crate) taking: tokio::sync::Mutex<()>,
     pub(crate) sessions: SessionTable,
     pub(crate) opens: OpenTable,
+    pub(crate) reports: Reports,
     pub(crate) writers: WriterTable,
     pub(crate) made: MadeTable,
     pub(crate) serials: Serials,
@@ -147,6 +150,7 @@ impl Mdt {
             taking: tokio::sync::Mutex::default(),
             sessions,
             opens: OpenTable::default(),
+            reports: Reports::default(),
             writers: WriterTable::default(),
             made: MadeTable::default(),
             serials: Serials::new(store, Counter::File),
@@ -175,9 +179,9 @@ impl Mdt {
         &self,
         client: ClientId,
         session: Option<SessionId>,
-        description: &str,
-        wait: Option<Duration>,
+        coming: Coming<'_>,
     ) -> Result<Opened, Failure> {
+        let Coming { description, host, wait } = coming;
         let known = session.filter(|&session| !self.leases.is_barred(session));
         let resumed =
             known.and_then(|session| Some((session, self.sessions.resume(session, client)?)));
@@ -198,6 +202,7 @@ impl Mdt {
         };
         // Whatever it held, the answers and recalls of the old connection may be lost.
         self.leases.open(session);
+        self.leases.came_from(session, host);
         self.leases.found(session);
         if is_resumed && self.room.check_any().is_ok() {
             self.sessions.note_wait(session, wait).await.map_err(|error| {

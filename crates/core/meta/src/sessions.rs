@@ -16,6 +16,7 @@ use tieline_format::Record;
 use tieline_format::mdt::{Losses, Orphan, SerialRun, Session, Shown, key};
 use tieline_kv::{Range, Store, Transaction};
 use tieline_types::{ClientId, FileId, Grant, RequestNumber, SessionId, Time};
+use tieline_wire::Hello;
 use tieline_wire::capability::{FileRun, Holder};
 
 /// Answers a session may leave unconfirmed.
@@ -156,7 +157,7 @@ impl SessionTable {
     ) -> Result<(SessionId, Grant)> {
         let serial = self.serials.next().await?;
         let (session, grant) = (SessionId(serial), Grant(serial));
-        let description = description.chars().take(256).collect();
+        let description = description.chars().take(Hello::DESCRIPTION_MAX).collect();
         let (opened, runs, wait_ms, losses) = (now, None, wait.map(millis), None);
         let record = Session { client, grant, description, opened, runs, wait_ms, losses };
         let mut transaction = self.store.begin().await?;

@@ -24,7 +24,7 @@ use std::ptr::{null, null_mut};
 use std::time::Duration;
 use tieline_wire::CredentialKind;
 
-mod asked;
+pub mod asked;
 mod caches;
 mod keytab;
 mod library;

@@ -24,6 +24,7 @@
 mod awkward;
 mod claims;
 mod cleaner;
+pub mod found;
 mod marker;
 mod node;
 pub mod pins;
@@ -34,7 +35,7 @@ mod trouble;
 
 pub use awkward::{Awkward, AwkwardStorage};
 pub use marker::Kind;
-pub use node::{NodeCache, NodeSettings};
+pub use node::{NodeCache, NodeSettings, forget_unused};
 pub use site::{Claim, Looked, SiteCache, SiteSettings};
 pub use storage::{LocalStorage, Space, Stat, Storage};
 

@@ -93,7 +93,7 @@ fn text(kind: Kind) -> String {
     )
 }
 
-fn read(text: &str) -> Result<Kind, String> {
+pub(crate) fn read(text: &str) -> Result<Kind, String> {
     let field = |wanted: &str| {
         text.lines().find_map(|line| {
             let (name, value) = line.split_once('=')?;

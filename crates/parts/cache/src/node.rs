@@ -12,9 +12,12 @@
 //! when its last block comes; what differs is dropped; files may vanish at any time; a disk that is
 //! full or fails costs a log line and a counter, and what is on it is served if it can be read.
 
-mod entry;
+pub(crate) mod entry;
 mod files;
 mod index;
+mod unused;
+
+pub use unused::forget_unused;
 
 pub(crate) use files::{ChunkFile, chunk_path, files, verify};
 
@@ -31,7 +34,7 @@ use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::ChunkId;
 use tieline_world::Clock;
@@ -39,6 +42,8 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 const NAME: &str = "node";
+/// The file that is locked by whose cache it is; its time says when it was opened last.
+const LOCK: &str = "lock";
 /// Longer chunks are not kept.
 const LENGTH_MAX: u64 = 256 << 20;
 /// Reads of the disk at once.
@@ -107,7 +112,7 @@ impl NodeCache {
         marker::ensure(&LocalStorage, &path, Kind::Node)?;
         let root = path.join(&settings.scope);
         make_folder(&root.join("chunks")).map_err(|source| failed("make", source))?;
-        let lock = File::options().create(true).truncate(false).write(true).open(root.join("lock"));
+        let lock = File::options().create(true).truncate(false).write(true).open(root.join(LOCK));
         let lock = lock.map_err(|source| failed("open the lock of", source))?;
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             // A local disk has locks; where there are none, nobody is kept out.
@@ -115,6 +120,8 @@ impl NodeCache {
             Err(Errno::WOULDBLOCK) => return Err(Error::InUse { path }),
             Err(errno) => return Err(failed("lock", errno.into())),
         }
+        // Where it fails, the cache counts as older than it is.
+        let _ = lock.set_modified(SystemTime::now());
         let device = path.metadata().map_err(|source| failed("look at", source))?.dev();
         let inner = Arc::new(Inner {
             root,

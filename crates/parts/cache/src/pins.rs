@@ -71,18 +71,26 @@ pub fn saved(storage: &dyn Storage, root: &Path, what: &str) -> Option<Vec<u8>> 
 /// All pins.
 pub fn list(storage: &dyn Storage, root: &Path) -> Vec<Pin> {
     let texts = texts(storage, root);
-    let pins = texts.iter().filter_map(|text| {
-        let mut lines = text.lines();
-        let what = lines.next()?.to_owned();
-        Some(Pin { what, chunks: lines.count() })
-    });
-    pins.collect()
+    texts.iter().filter_map(|text| read(text)).map(|(pin, _)| pin).collect()
+}
+
+/// A pin as it lies there, and the names of its chunks.
+pub(crate) fn read(text: &str) -> Option<(Pin, Vec<&str>)> {
+    let mut lines = text.lines();
+    let what = lines.next()?.to_owned();
+    let names: Vec<&str> = lines.collect();
+    Some((Pin { what, chunks: names.len() }, names))
 }
 
 /// The names of all chunks that are pinned.
 pub(crate) fn names(storage: &dyn Storage, root: &Path) -> BTreeSet<String> {
     let texts = texts(storage, root);
-    texts.iter().flat_map(|text| text.lines().skip(1)).map(str::to_owned).collect()
+    texts
+        .iter()
+        .filter_map(|text| read(text))
+        .flat_map(|(_, names)| names)
+        .map(str::to_owned)
+        .collect()
 }
 
 fn texts(storage: &dyn Storage, root: &Path) -> Vec<String> {

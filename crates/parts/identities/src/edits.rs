@@ -6,10 +6,8 @@
 use crate::IdentityTable;
 use tieline_types::identity::{IDENTITY_MAX, NOBODY};
 use tieline_types::{Caller, ErrorKind, Identity, IdentityKind, IdentityName, MappedTo};
-use tieline_wire::identity::{IdentityEdit, NewIdentity, NewMapping};
+use tieline_wire::identity::{EDITS_MAX, IdentityEdit, NewIdentity, NewMapping};
 
-/// Edits in one request.
-const EDITS_MAX: usize = 1000;
 /// Identities and mappings together: all of it is in every server's memory.
 const ENTRIES_MAX: usize = 1_000_000;
 /// Groups of a user.
@@ -113,6 +111,9 @@ impl IdentityTable {
                 let mut found = self.existing(IdentityKind::User, user)?.clone();
                 found.roles.retain(|other| other != role);
                 found.roles.extend(is_given.then(|| role.clone()));
+                if found.roles.len() > Identity::ROLES_MAX {
+                    return Err(EditError::TooMany);
+                }
                 found.roles.sort();
                 self.insert(found);
                 Ok(())

@@ -10,7 +10,8 @@
 //! protection of [`sealed`] around every frame.
 //!
 //! Invariants: lengths are checked, and header and body verified, before room for bulk is taken;
-//! all bulk that waits for its requests fits into a [`Budget`]; a peer that stops in the middle of
+//! all bulk that waits for its requests fits into a [`Budget`], and so do long bodies, with what is
+//! made of them; a peer that stops in the middle of
 //! a frame, or stops reading, is given up after [`STALL_MAX`].
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tieline_auth::seal::{Broken, Opener, Sealer};
 use tieline_types::RequestNumber;
-use tieline_wire::{FrameError, FrameHeader, FrameKind};
+use tieline_wire::{FrameError, FrameHeader, FrameKind, Op};
 use tieline_world::{Bulk, FileRange, StreamWriter};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
@@ -43,6 +44,15 @@ const ALIGNED_FROM: usize = 64 << 10;
 const PAGE: usize = 4096;
 /// What one vectored write takes: the kernel's limit is 1024.
 const SLICES_MAX: usize = 512;
+/// How long a frame waits for room in memory: its bulk is skipped then, and a long body ends the
+/// connection. Whoever sent it asks again.
+const BULK_PATIENCE: Duration = Duration::from_secs(10);
+const BODY_PATIENCE: Duration = Duration::from_secs(30);
+/// Bodies of so much are bounded by how many requests there may be; longer ones take room.
+const BODY_FREE: u32 = 4 << 10;
+/// What a body takes beside its own bytes: they are copied as it is decoded, and the elements of
+/// its arrays, of which there are bounded many, are several times what they were on the wire.
+const BODY_WEIGHT: u32 = 8;
 
 /// A frame that came.
 #[derive(Debug)]
@@ -50,13 +60,15 @@ pub struct Frame {
     pub header: FrameHeader,
     pub body: Bytes,
     pub bulk: InBulk,
+    /// What the body takes.
+    pub room: Held,
 }
 
 /// The bulk of a frame that came.
 #[derive(Debug)]
 pub enum InBulk {
     Here(Bytes, Held),
-    /// There was no room for it in time: it was read and forgotten.
+    /// There was no room for it in time, or its call takes none: it was read and forgotten.
     Skipped,
 }
 
@@ -77,6 +89,8 @@ pub enum ReadError {
     Torn,
     #[error("peer stopped in the middle of a frame for {} s", STALL_MAX.as_secs())]
     Stalled,
+    #[error("no memory for so long a request within {} s", BODY_PATIENCE.as_secs())]
+    NoRoom,
     #[error("malformed frame")]
     Malformed(#[from] FrameError),
     #[error(transparent)]
@@ -123,9 +137,13 @@ impl OutFrame {
 /// Reads frames. [`FrameReader::next`] may be dropped and called again.
 pub struct FrameReader {
     stream: Box<dyn AsyncRead + Send + Unpin>,
+    /// For bulk.
     budget: Budget,
+    bodies: Budget,
     /// What came and is not yet part of a frame.
     buffer: BytesMut,
+    /// For the body of the head that comes, if it is long and sealed.
+    head_room: Option<Held>,
     begun: Option<Begun>,
     received: u64,
     opener: Option<Opener>,
@@ -138,6 +156,7 @@ struct Begun {
     header: FrameHeader,
     raw: [u8; FrameHeader::LENGTH],
     body: Option<Bytes>,
+    body_room: Option<Held>,
     room: Option<Room>,
     bulk: BytesMut,
     /// Bytes on the wire, of bulk that is not kept.
@@ -157,7 +176,9 @@ impl FrameReader {
         Self {
             stream,
             budget,
+            bodies: Budget::unlimited(),
             buffer: BytesMut::new(),
+            head_room: None,
             begun: None,
             received: 0,
             opener: None,
@@ -171,8 +192,9 @@ impl FrameReader {
         (self.body_max, self.bulk_max) = (body_max, bulk_max);
     }
 
-    /// The peer is known: what any frame may be, this one may.
-    pub fn unlimit(&mut self) {
+    /// The peer is known: what any frame may be, this one may, within what the peer has of memory.
+    pub fn unlimit(&mut self, bodies: Budget, bulk: Budget) {
+        (self.bodies, self.budget) = (bodies, bulk);
         self.limit(FrameHeader::BODY_MAX, FrameHeader::BULK_MAX);
     }
 
@@ -195,7 +217,8 @@ impl FrameReader {
             }
             let at = self.begun.insert(begun);
             let source = Source { stream: &mut self.stream, buffer: &mut self.buffer };
-            let step = at.advance(source, &self.budget, self.opener.as_mut()).await;
+            let budgets = (&self.bodies, &self.budget);
+            let step = at.advance(source, budgets, self.opener.as_mut()).await;
             let Some(kept) = self.begun.take() else { return Err(ReadError::Torn) };
             begun = kept;
             match step {
@@ -256,6 +279,7 @@ impl Begun {
             header,
             raw,
             body: None,
+            body_room: None,
             room: None,
             bulk: BytesMut::new(),
             skipped: 0,
@@ -275,6 +299,14 @@ impl Begun {
         }
     }
 
+    /// Bytes beside a request that takes none are not kept.
+    fn takes_bulk(&self) -> bool {
+        let header = &self.header;
+        header.bulk_length == 0
+            || header.kind != FrameKind::Request
+            || Op::from_number(header.op).is_some_and(Op::takes_bulk)
+    }
+
     fn is_complete(&self) -> bool {
         self.body.is_some() && self.room.is_some() && self.bulk_left() == 0
     }
@@ -284,18 +316,22 @@ impl Begun {
             Some(Room::Held(held)) => InBulk::Here(self.bulk.freeze(), held),
             Some(Room::None) | None => InBulk::Skipped,
         };
-        Frame { header: self.header, body: self.body.unwrap_or_default(), bulk }
+        let room = self.body_room.unwrap_or_default();
+        Frame { header: self.header, body: self.body.unwrap_or_default(), bulk, room }
     }
 
     /// One step towards the whole frame. Returns how many bytes it read from the stream.
     async fn advance(
         &mut self,
         source: Source<'_>,
-        budget: &Budget,
+        (bodies, budget): (&Budget, &Budget),
         opener: Option<&mut Opener>,
     ) -> Result<usize, ReadError> {
         let body_length = self.header.body_length as usize;
         let Source { stream, buffer } = source;
+        if self.body_room.is_none() {
+            self.body_room = Some(room_for_body(bodies, self.header.body_length).await?);
+        }
         if self.body.is_none() {
             if buffer.len() < body_length {
                 buffer.reserve((body_length - buffer.len()).max(GATHER));
@@ -308,7 +344,10 @@ impl Begun {
         let room = match &self.room {
             Some(room) => room,
             None => {
-                let held = budget.hold(self.header.bulk_length).await;
+                let held = match self.takes_bulk() {
+                    true => budget.hold(self.header.bulk_length, BULK_PATIENCE).await,
+                    false => None,
+                };
                 self.room.insert(held.map_or(Room::None, Room::Held))
             }
         };
@@ -380,6 +419,15 @@ impl Begun {
         }
         Ok(0)
     }
+}
+
+/// Room for a long body, and for what is made of it.
+async fn room_for_body(bodies: &Budget, length: u32) -> Result<Held, ReadError> {
+    if length <= BODY_FREE {
+        return Ok(Held::default());
+    }
+    let room = bodies.hold(length.saturating_mul(BODY_WEIGHT), BODY_PATIENCE).await;
+    room.ok_or(ReadError::NoRoom)
 }
 
 /// Empty, with room for `length` bytes; where they are many, they begin on a page, so that a store

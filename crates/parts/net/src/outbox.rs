@@ -41,16 +41,17 @@ pub struct Waiting {
     _holds: Holds,
 }
 
-/// A place among the requests at once, and room for bulk.
+/// Places among the requests at once, of the connection and of whose it is, and room for bulk.
 #[derive(Default)]
 pub struct Holds {
-    _place: Option<OwnedSemaphorePermit>,
+    _places: [Option<OwnedSemaphorePermit>; 2],
     _room: Held,
 }
 
 impl Holds {
-    pub fn new(place: OwnedSemaphorePermit, room: Held) -> Self {
-        Self { _place: Some(place), _room: room }
+    pub fn new(places: impl IntoIterator<Item = OwnedSemaphorePermit>, room: Held) -> Self {
+        let mut places = places.into_iter();
+        Self { _places: [places.next(), places.next()], _room: room }
     }
 }
 

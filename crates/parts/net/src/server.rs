@@ -5,7 +5,10 @@
 //! that sends, and one task per request. A session sits on one connection at a time ([`seats`]): a
 //! newer connection takes the seat over, after the older one has ended in every respect.
 //!
-//! Invariants: connections, requests per connection and bulk in memory are bounded; a peer that
+//! Whoever comes as one principal, over however many connections, is one party ([`parties`]).
+//!
+//! Invariants: connections, requests, and bodies and bulk in memory are bounded, of all and of each
+//! party; a peer that
 //! does not speak the protocol costs its own connection only; when the server stops, all its tasks
 //! end.
 
@@ -25,11 +28,13 @@ use crate::frames::{Budget, FrameWriter, OutFrame};
 mod connection;
 mod lobby;
 mod notifier;
+mod parties;
 mod request;
 mod seats;
 
 use lobby::Lobby;
 pub use notifier::Notifier;
+use parties::Parties;
 use seats::Seats;
 
 /// After an error of `accept` (too many open files, mostly) there is nothing to do but to wait a
@@ -41,12 +46,21 @@ pub struct ServerSettings {
     /// More than any client has under way, so that its answers to notices are never stuck behind
     /// its requests.
     pub requests_max: usize,
-    /// Sessions connected at once; further ones are refused.
+    /// Requests of one party ([`parties`]) that are answered at the same time; further ones are
+    /// refused. A farm of a thousand nodes may come as one, and each node has a dozen under way.
+    pub requests_of_one_max: usize,
+    /// Sessions connected at once, of which one party has three quarters at most; further ones are
+    /// refused.
     pub connections_max: usize,
     /// Connections at once that were not welcomed yet; a newer one closes the oldest.
     pub unknown_max: usize,
-    /// Bytes of bulk, received or to be sent, that all connections may hold in memory together.
+    /// Bytes of bulk, received or to be sent, that all connections may hold in memory together; one
+    /// party has three quarters at most.
     pub bulk_bytes_max: usize,
+    /// What long bodies of requests, with what is made of them, may take of memory together; and
+    /// those of one party. No less than the longest body takes.
+    pub body_bytes_max: usize,
+    pub body_bytes_of_one_max: usize,
     /// A connection that does not send its hello in this time is closed.
     pub hello_patience: Duration,
     /// A connection on which nothing comes for this long is closed: many pings of any client.
@@ -57,9 +71,12 @@ impl Default for ServerSettings {
     fn default() -> Self {
         Self {
             requests_max: 256,
+            requests_of_one_max: 16_384,
             connections_max: 4096,
             unknown_max: 512,
             bulk_bytes_max: 512 << 20,
+            body_bytes_max: 192 << 20,
+            body_bytes_of_one_max: 64 << 20,
             hello_patience: Duration::from_secs(10),
             silence_max: Duration::from_secs(60),
         }
@@ -80,6 +97,7 @@ struct Shared {
     seats: Seats,
     guard: Arc<Guard>,
     lobby: Lobby,
+    parties: Parties,
     places: Arc<Semaphore>,
 }
 
@@ -96,6 +114,7 @@ impl Server {
         let budget = Budget::new(settings.bulk_bytes_max);
         let shared = Arc::new(Shared {
             lobby: Lobby::new(settings.unknown_max),
+            parties: Parties::new(&settings, &budget),
             places: Arc::new(Semaphore::new(settings.connections_max)),
             seats: Seats::default(),
             service,

@@ -4,7 +4,7 @@
 //! * [`records`]: what is put down, and how the next process reads it.
 //! * [`cause`]: what a door's request has caused, until the door has answered it.
 //! * [`act`]: operations that were decided here; [`line`]: in their order, until an MDT knows them.
-//! * [`writes`]: bytes that were written.
+//! * [`writes`]: bytes that were written; [`late`]: what is to be told of those that were lost.
 //! * [`spool`]: where bytes go that cannot be stored.
 //!
 //! Knows no server, no lease and no door: who sends what is owed is above.
@@ -14,6 +14,7 @@
 
 pub mod act;
 pub mod cause;
+pub mod late;
 pub mod line;
 pub mod records;
 pub mod spool;

@@ -278,13 +278,13 @@ fn remove(pieces: &mut Pieces, space: Space, range: Range<u64>, upto: u64) {
     let touched: Vec<(Space, u64)> = pieces
         .range((space, 0)..(space, range.end))
         .filter(|((_, start), (bytes, number))| {
-            start + bytes.len() as u64 > range.start && *number <= upto
+            start.saturating_add(bytes.len() as u64) > range.start && *number <= upto
         })
         .map(|(key, _)| *key)
         .collect();
     for key in touched {
         let Some((bytes, number)) = pieces.remove(&key) else { continue };
-        let (start, end) = (key.1, key.1 + bytes.len() as u64);
+        let (start, end) = (key.1, key.1.saturating_add(bytes.len() as u64));
         for part in [start..range.start.min(end), range.end.max(start)..end] {
             if !part.is_empty() {
                 let slice = (part.start - start) as usize..(part.end - start) as usize;

@@ -26,6 +26,8 @@ use tieline_wan::{Distance, Quality};
 /// In a namespace of its own a site may use the same ports as every other.
 /// In a federation's folder: bytes that its mounts could not store.
 const SPOOL: &str = "spool";
+/// Where its mounts keep what they read from far.
+const CACHES: &str = "caches";
 const MDS_PORT: u16 = 7640;
 const OSS_PORT: u16 = 7642;
 /// Where the first mount's `/metrics` are, with `--netns`.
@@ -134,8 +136,9 @@ fn bring_up(
         std::fs::create_dir(dir.join(folder)).with_context(|| format!("cannot make {folder}"))?;
         held.state.made.insert(0, dir.join(folder));
     }
-    // Its mounts make it when they need it.
+    // Its mounts make these when they need them.
     held.state.made.insert(0, dir.join(SPOOL));
+    held.state.made.insert(0, dir.join(CACHES));
     let mut plan = make_plan(&dir, up)?;
     if let Some(site) = plan.sites.first().filter(|_| up.doors) {
         let ports = if up.netns { None } else { Some(door_ports()?) };
@@ -427,7 +430,9 @@ fn add_mount(held: &mut Held, mount: &Path, more: &MountMore) -> anyhow::Result<
         (Some(network), Some(site)) => Some(network.site(site)),
     };
     let spool = held.dir().join(SPOOL);
-    let mut list = format!("mapkey={},admin={admin},spool={}", held.state.key, spool.display());
+    let (key, spool, caches) = (&held.state.key, spool.display(), held.dir().join(CACHES));
+    let mut list = format!("mapkey={key},admin={admin},spool={spool}");
+    list += &format!(",cache=auto:{}", caches.display());
     if let Some(netns) = &netns {
         list += &format!(",netns={}", netns.display());
     }

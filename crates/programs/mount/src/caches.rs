@@ -7,12 +7,15 @@
 //! `at-rest=trusted`.
 
 mod late;
+mod node;
+mod usual;
 
 use crate::caches::late::Late;
+use crate::caches::node::NodePlug;
+use crate::spool::own_directory;
 use bytes::Bytes;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,19 +23,18 @@ use tieline_auth::{MapCell, MapVerifier};
 use tieline_base::registry::{CachesAt, scope};
 use tieline_base::report::Usage;
 use tieline_blob::{DirectReader, Identity};
-use tieline_bytes::{DirectAccess, Near, NodeCache, SiteCache, SiteClaim, SiteLook};
-use tieline_cache::{Known, LocalStorage, Looked, NodeSettings, SiteSettings, Storage};
+use tieline_bytes::{DirectAccess, Near, SiteCache, SiteClaim, SiteLook};
+use tieline_cache::{LocalStorage, Looked, NodeSettings, SiteSettings, Storage};
 use tieline_format::map::FederationMap;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
-    ByteSize, ChunkId, ChunkRef, Digest, ErrorKind, Flavor, FsName, ObjectName, OstIndex, OstPlace,
-    Pair,
+    ByteSize, ChunkRef, Digest, ErrorKind, Flavor, FsName, ObjectName, OstIndex, OstPlace, Pair,
 };
 use tieline_world::World;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// Unless `cache-size=` says otherwise.
+/// Unless `cache-size=` says otherwise, where `cache=` names a directory.
 const NODE_SIZE: u64 = 10 << 30;
 /// The low water mark, in percent of the high one, unless `sitecache-size=HIGH:LOW` says it.
 const LOW_PERCENT: u64 = 90;
@@ -41,10 +43,32 @@ const DIRECT_MAX: usize = 16;
 const DIRECT_PATIENCE: Duration = Duration::from_secs(15);
 const DIRECT_PAUSE: Duration = Duration::from_secs(30);
 
+/// Where a node's cache is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum NodeAt {
+    #[default]
+    Off,
+    /// In a directory of the mount's own, below this one or the usual place.
+    Auto(Option<PathBuf>),
+    /// There, for what comes from far away ([`usual`]).
+    Own(PathBuf),
+    /// There, for all that is read.
+    At(PathBuf),
+}
+
+impl NodeAt {
+    fn path(&self) -> Option<&PathBuf> {
+        match self {
+            Self::Off | Self::Auto(_) => None,
+            Self::Own(path) | Self::At(path) => Some(path),
+        }
+    }
+}
+
 /// What an operator said.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NearOptions {
-    pub node: Option<PathBuf>,
+    pub node: NodeAt,
     node_size: Option<u64>,
     pub site: Option<PathBuf>,
     marks: Option<(u64, u64)>,
@@ -53,6 +77,11 @@ pub struct NearOptions {
 }
 
 impl NearOptions {
+    /// What a mount has without being told.
+    pub fn of_a_mount() -> Self {
+        Self { node: NodeAt::Auto(None), ..Self::default() }
+    }
+
     /// Takes one option; says whether it was one of ours.
     pub fn set(&mut self, word: &str, key: &str, value: Option<&str>) -> Result<bool, Usage> {
         let wrong = |what: &str| Usage(format!("-o {word}: {what}"));
@@ -65,7 +94,14 @@ impl NearOptions {
             if size.0 == 0 { Err(wrong("a size above 0 is needed")) } else { Ok(size.0) }
         };
         match (key, value) {
-            ("cache", Some(path)) => self.node = Some(absolute(path)?),
+            ("cache", Some("off")) => self.node = NodeAt::Off,
+            ("cache", Some("auto")) => self.node = NodeAt::Auto(None),
+            ("cache", Some(path)) => {
+                self.node = match path.strip_prefix("auto:") {
+                    Some(place) => NodeAt::Auto(Some(absolute(place)?)),
+                    None => NodeAt::At(absolute(path)?),
+                }
+            }
             ("cache-size", Some(text)) => self.node_size = Some(size(text)?),
             ("sitecache", Some(path)) => self.site = Some(absolute(path)?),
             ("sitecache-size", Some(text)) => {
@@ -97,7 +133,7 @@ impl NearOptions {
     /// Sizes of caches that are nowhere.
     pub fn without_place(&self) -> Vec<String> {
         let sizes = [
-            ("cache", self.node_size.is_some() && self.node.is_none()),
+            ("cache", self.node_size.is_some() && self.node == NodeAt::Off),
             ("sitecache", self.marks.is_some() && self.site.is_none()),
         ];
         let nowhere = sizes.into_iter().filter(|(_, is_nowhere)| *is_nowhere);
@@ -118,8 +154,30 @@ impl NearOptions {
         if lines.is_empty() { Ok(()) } else { Err(Usage(lines.join("\n"))) }
     }
 
+    /// Gives the mount the directory of its own, if it has none and shares none.
+    pub fn settle(&mut self, fs: &FsName, mountpoint: &Path) {
+        let NodeAt::Auto(place) = &self.node else { return };
+        let is_near_others = self.site.is_some() || !self.direct.is_empty();
+        let place = place.clone().unwrap_or_else(usual::place);
+        self.node = match is_near_others {
+            true => NodeAt::Off,
+            false => NodeAt::Own(own_directory(&place, fs.as_str(), mountpoint)),
+        };
+    }
+
+    /// `None`: there is none, or no room for it.
+    fn node_settings(&self, scope: String) -> Option<NodeSettings> {
+        let path = self.node.path()?.clone();
+        let usual = match self.node {
+            NodeAt::Own(_) => usual::room(&path),
+            _ => Some(NODE_SIZE),
+        };
+        let bytes_max = self.node_size.or(usual)?;
+        Some(NodeSettings { path, bytes_max, scope })
+    }
+
     pub fn places(&self, fs: &FsName, key: &MapVerifier) -> CachesAt {
-        let (node, site) = (self.node.clone(), self.site.clone());
+        let (node, site) = (self.node.path().cloned(), self.site.clone());
         let direct = self.direct.iter().map(|(ost, path)| (ost.0, path.clone())).collect();
         CachesAt { node, site, direct, scope: scope(fs, key) }
     }
@@ -136,13 +194,14 @@ impl NearOptions {
     ) -> anyhow::Result<(Near, Vec<String>)> {
         let mut near = Near::default();
         let (mut node, mut site) = (None, None);
-        if let Some(path) = self.node.clone() {
-            let bytes_max = self.node_size.unwrap_or(NODE_SIZE);
-            let settings = NodeSettings { path, bytes_max, scope: scope(fs, key) };
-            let clock = world.clock.clone();
-            let open = move || tieline_cache::NodeCache::open(settings.clone(), clock.clone());
-            let cache = node.insert(Late::open("node", is_new, Arc::new(open)).await?);
-            near.node = Some(Arc::new(NodePlug(cache.clone())));
+        if let Some(settings) = self.node_settings(scope(fs, key)) {
+            let (is_own, world) = (matches!(self.node, NodeAt::Own(_)), world.clone());
+            let plug = match is_own {
+                true => NodePlug::own(settings, world).await,
+                false => NodePlug::open(settings, world, is_new).await?,
+            };
+            near.node = Some(node.insert(Arc::new(plug)).clone());
+            near.is_node_for_far = is_own;
         }
         if let Some(path) = self.site.clone() {
             let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -163,9 +222,10 @@ impl NearOptions {
             let turns = Arc::new(Semaphore::new(DIRECT_MAX));
             near.direct = Some(Arc::new(DirectPlug { ways, turns }));
         }
-        if !self.is_trusted && (near.site.is_some() || near.direct.is_some()) {
+        if !self.is_trusted {
             let is_own = sec.is_some_and(|sec| sec == Flavor::Krb5p.name());
-            if is_own || are_private(map) {
+            let is_shared = near.site.is_some() || near.direct.is_some();
+            if is_shared && (is_own || are_private(map)) {
                 tracing::warn!(
                     "data servers are ruled krb5p: site cache and direct access are off unless \
                      the mount has at-rest=trusted"
@@ -175,8 +235,8 @@ impl NearOptions {
             near.is_private = Some(Arc::new(move |_| is_own || are_private(&map)));
         }
         let at = self.places(fs, key);
-        let troubles =
-            move || [node.as_ref().and_then(Late::trouble), site.as_ref().and_then(Late::trouble)];
+        let node_trouble = move || node.as_ref().and_then(|plug| plug.trouble());
+        let troubles = move || [node_trouble(), site.as_ref().and_then(Late::trouble)];
         let missing = troubles().into_iter().flatten().collect();
         near.report = Some(Arc::new(move || report(&at, troubles()).to_string()));
         Ok((near, missing))
@@ -226,67 +286,6 @@ fn report(at: &CachesAt, [node, site]: [Option<String>; 2]) -> serde_json::Value
         "mds_round_trips": METRICS.round_trips.with_label_values(&["mds"]).get(),
         "oss_round_trips": METRICS.round_trips.with_label_values(&["oss"]).get(),
     })
-}
-
-struct NodePlug(Late<tieline_cache::NodeCache>);
-
-impl NodePlug {
-    fn needed(&self) -> Result<tieline_cache::NodeCache, String> {
-        self.0.now().ok_or_else(|| self.0.trouble().unwrap_or_default())
-    }
-}
-
-#[async_trait::async_trait]
-impl NodeCache for NodePlug {
-    async fn there(&self) {
-        self.0.there().await;
-    }
-
-    async fn find(&self, chunk: &ChunkRef, range: Range<u64>) -> Vec<(u64, Bytes)> {
-        match self.0.now() {
-            Some(cache) => cache.find(&Known::from(chunk), range).await,
-            None => Vec::new(),
-        }
-    }
-
-    fn keep(&self, chunk: &ChunkRef, offset: u64, bytes: Bytes) {
-        if let Some(cache) = self.0.now() {
-            cache.keep(&Known::from(chunk), offset, bytes);
-        }
-    }
-
-    async fn store(&self, chunk: &ChunkRef, offset: u64, bytes: Bytes) -> Result<(), String> {
-        let stored = self.needed()?.store(&Known::from(chunk), offset, bytes).await;
-        stored.map_err(|error| error.to_string())
-    }
-
-    async fn holds(&self, chunk: &ChunkRef) -> bool {
-        match self.0.now() {
-            Some(cache) => cache.holds(&Known::from(chunk)).await,
-            None => false,
-        }
-    }
-
-    async fn pin(&self, words: &str, chunks: Option<Vec<ChunkId>>) -> Result<(), String> {
-        let pinned = self.needed()?.pin(words, chunks.as_deref()).await;
-        pinned.map_err(|error| tieline_base::report::chain(&error))
-    }
-
-    async fn pinned(&self) -> Vec<String> {
-        match self.0.now() {
-            Some(cache) => cache.pinned().await,
-            None => Vec::new(),
-        }
-    }
-
-    async fn save(&self, words: &str, bytes: Vec<u8>) -> Result<(), String> {
-        let saved = self.needed()?.save(words, bytes).await;
-        saved.map_err(|error| tieline_base::report::chain(&error))
-    }
-
-    async fn saved(&self, words: &str) -> Option<Vec<u8>> {
-        self.0.now()?.saved(words).await
-    }
 }
 
 struct SitePlug(Late<tieline_cache::SiteCache>);

@@ -98,7 +98,7 @@ impl Task {
     /// The directory of this mount's spool.
     fn spool_directory(&self) -> Option<PathBuf> {
         let place = self.options.spool.as_deref()?;
-        Some(spool::directory(place, self.source.fs.as_str(), &self.mountpoint))
+        Some(spool::own_directory(place, self.source.fs.as_str(), &self.mountpoint))
     }
 
     /// Where bytes go that cannot be stored.

@@ -120,7 +120,7 @@ pub fn run(args: Args, is_log_json: bool) -> anyhow::Result<()> {
         let mountpoint = args.mountpoint.as_deref().context("a mount point is needed")?;
         return remount::run(&table::mountpoint(mountpoint), &args.options);
     }
-    let options = Options::parse(args.options.iter().map(String::as_str))?;
+    let mut options = Options::parse(args.options.iter().map(String::as_str))?;
     if args.hold.is_none() && args.held.is_none() {
         options.proving.check()?;
     }
@@ -132,6 +132,7 @@ pub fn run(args: Args, is_log_json: bool) -> anyhow::Result<()> {
         // It may be mounted, and a look at it would wait for this very process.
         _ => tieline_machine::paths::absolute(mountpoint),
     };
+    options.near.settle(&source.fs, &mountpoint);
     if !(args.foreground || args.daemon) {
         check(&mountpoint)?;
         return start_daemon(&args, (&source, &mountpoint), &options, is_log_json);
@@ -215,7 +216,7 @@ fn start_daemon(
 /// An earlier mount there could not store everything.
 fn warn_of_spooled(options: &Options, source: &Source, mountpoint: &Path) {
     let Some(place) = &options.spool else { return };
-    let directory = spool::directory(place, source.fs.as_str(), mountpoint);
+    let directory = spool::own_directory(place, source.fs.as_str(), mountpoint);
     let count = spool::entry::all_in(&directory).len();
     if count > 0 {
         let (directory, shown) = (directory.display(), mountpoint.display());

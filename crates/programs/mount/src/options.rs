@@ -115,7 +115,7 @@ impl Default for Options {
             idmap: Means::Auto,
             one_user: None,
             proving: Proving::default(),
-            near: NearOptions::default(),
+            near: NearOptions::of_a_mount(),
             spool: Some(spool::default_place()),
             spool_size: spool::BYTES_DEFAULT,
         }
@@ -326,12 +326,14 @@ fn is_of_mount(key: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::caches::NodeAt;
+    use std::path::Path;
 
     #[test]
     fn what_would_do_nothing_is_refused_and_says_what_is_missing() {
         let refused = |list: &str| Options::parse([list]).unwrap_err().0;
         assert_eq!(refused("offline=maybe"), "-o offline=maybe: stale or error");
-        let both = refused("sitecache-size=1G,cache-size=1G");
+        let both = refused("sitecache-size=1G,cache=off,cache-size=1G");
         assert!(both.contains("sitecache=DIR") && both.contains(" cache=DIR"), "{both}");
         for mode in ["auto", "stream"] {
             let [one, other] = [format!("readmode={mode}"), "readbuf=1M".to_owned()];
@@ -341,6 +343,24 @@ mod tests {
             }
         }
         Options::parse(["sitecache-size=1G", "sitecache=/gluster/cache"]).unwrap();
+        assert!(refused("cache=var/cache").contains("an absolute path is needed"));
+        assert!(refused("cache=auto:var").contains("an absolute path is needed"));
+    }
+
+    #[test]
+    fn a_mount_has_a_cache_of_its_own_unless_it_shares_one_or_is_told() {
+        let node = |list: &str| {
+            let mut near = Options::parse([list]).unwrap().near;
+            near.settle(&"extenci".parse().unwrap(), Path::new("/mnt/x"));
+            near.node
+        };
+        let own = |place: &str| NodeAt::Own(Path::new(place).join("extenci-mnt-x"));
+        assert_eq!(node("cache=auto:/srv/c,cache-size=1G"), own("/srv/c"));
+        assert!(matches!(node(""), NodeAt::Own(path) if path.ends_with("tieline/extenci-mnt-x")));
+        assert_eq!(node("cache=/srv/c,sitecache=/s"), NodeAt::At("/srv/c".into()));
+        for list in ["cache=off", "sitecache=/s", "direct=OST0000=/s"] {
+            assert_eq!(node(list), NodeAt::Off, "{list}");
+        }
     }
 
     #[test]

@@ -41,8 +41,8 @@ pub fn default_place() -> PathBuf {
     state.unwrap_or_else(std::env::temp_dir).join("tieline/spool")
 }
 
-/// Where a mount's bytes go below a place: `extenci-mnt-extenci`.
-pub(crate) fn directory(place: &Path, fs: &str, mountpoint: &Path) -> PathBuf {
+/// What is a mount's own below a place: `extenci-mnt-extenci`.
+pub(crate) fn own_directory(place: &Path, fs: &str, mountpoint: &Path) -> PathBuf {
     let shown = mountpoint.to_string_lossy();
     place.join(format!("{fs}-{}", shown.trim_matches('/').replace('/', "-")))
 }

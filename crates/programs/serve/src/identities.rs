@@ -83,6 +83,8 @@ const FOLLOW_EVERY: Duration = Duration::from_secs(5);
 /// A stranger has the table fetched once more, at most so often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const FETCH_PATIENCE: Duration = Duration::from_secs(5);
+/// Callers in one batch, each looked up once: more than share a machine for a second.
+const DOERS_MAX: usize = 256;
 
 /// See the module.
 pub struct Identities {
@@ -187,15 +189,24 @@ impl Identities {
         &self,
         context: &CallContext,
         request: &mut Request,
-    ) -> Result<Vec<Who>, Failure> {
+    ) -> Result<Vec<Arc<Who>>, Failure> {
         let Request::Batch(batch) = request else { return Ok(vec![]) };
         if context.principal.is_none() {
             return Ok(vec![]);
         }
+        let mut known: BTreeMap<(Caller, Errand), Arc<Who>> = BTreeMap::new();
         let mut doers = Vec::with_capacity(batch.items.len());
         for item in &mut batch.items {
-            let stated = std::mem::take(&mut item.caller);
-            let who = self.who(context, stated, (Op::Batch, Errand::of_item(item))).await?;
+            let stated = (std::mem::take(&mut item.caller), Errand::of_item(item));
+            let who = match known.get(&stated) {
+                Some(who) => who.clone(),
+                None if known.len() == DOERS_MAX => return Err(too_many_doers()),
+                None => {
+                    let (caller, errand) = stated.clone();
+                    let who = Arc::new(self.who(context, caller, (Op::Batch, errand)).await?);
+                    known.entry(stated).or_insert(who).clone()
+                }
+            };
             item.caller = who.caller.clone();
             doers.push(who);
         }
@@ -616,3 +627,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Proofs and copies by session, for [`proofs`].
 type Sessions<T> = BTreeMap<SessionId, BTreeMap<u64, T>>;
+fn too_many_doers() -> Failure {
+    let detail = format!("a batch is of more than {DOERS_MAX} callers: send it in parts");
+    Failure::new(ErrorKind::InvalidArgument, detail)
+}

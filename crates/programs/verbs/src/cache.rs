@@ -183,8 +183,12 @@ fn status(args: &WhereArgs) -> anyhow::Result<()> {
         let counters = named.mount.as_ref().map(|mount| counters(mount, named.survey.kind));
         let path = &named.survey.path;
         if let (Some(mount), Some(lack)) = (&named.mount, &named.lack) {
-            let told = counters.as_ref().and_then(|counters| counters["trouble"].as_str());
-            let trouble = told.map_or_else(|| report::chain(lack), str::to_owned);
+            // A mount that knows of no trouble has nothing to keep yet.
+            let told = counters.as_ref().filter(|counters| counters.is_object());
+            let trouble = match told.map(|counters| counters["trouble"].as_str()) {
+                Some(told) => told.map(str::to_owned),
+                None => Some(report::chain(lack)),
+            };
             let (kind, mount) = (named.survey.kind, &mount.mountpoint);
             if args.json {
                 let kind = kind.to_string();
@@ -192,7 +196,11 @@ fn status(args: &WhereArgs) -> anyhow::Result<()> {
                 rows.push(row);
             } else {
                 let (path, mount) = (path.display(), mount.display());
-                println!("{path}: {kind} cache of {mount}: not used: {trouble}");
+                let state = trouble.map_or_else(
+                    || "nothing is kept yet".to_owned(),
+                    |trouble| format!("not used: {trouble}"),
+                );
+                println!("{path}: {kind} cache of {mount}: {state}");
             }
             continue;
         }

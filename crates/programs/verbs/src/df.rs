@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use tieline_base::location::Location;
 use tieline_base::show;
 use tieline_format::map::FederationMap;
-use tieline_types::{ByteSize, OstIndex};
+use tieline_types::{ByteSize, OstIndex, Shown};
 use tieline_wire::data::OstState;
 use tieline_wire::meta::OstUsage;
 
@@ -152,7 +152,7 @@ impl Row {
         let trouble = usage.state.as_ref().and_then(|state| state.trouble.clone());
         let state = match (&usage.state, trouble, usage.is_active) {
             (None, _, _) => "no answer".to_owned(),
-            (_, Some(trouble), _) => trouble,
+            (_, Some(trouble), _) => Shown(trouble.as_bytes()).to_string(),
             (_, None, true) => "active".to_owned(),
             (_, None, false) => "inactive".to_owned(),
         };

@@ -3,6 +3,7 @@
 //!
 //! * [`here`]: settings and mounts of this machine, if none are named.
 //! * [`kerberos`]: tickets and keys.
+//! * [`leases`]: clients that do not answer a running server.
 //! * [`machine`]: clock, kernel, limits, `/dev/fuse`.
 //! * [`server`]: a settings file and what it names: directories, ports, the database, the map.
 //! * [`servers`]: those that a mount would talk to: reachable, and what time it is there.
@@ -12,6 +13,7 @@
 mod exposed;
 mod here;
 mod kerberos;
+mod leases;
 mod machine;
 mod server;
 mod servers;
@@ -21,6 +23,7 @@ use serde_json::json;
 use std::path::PathBuf;
 use tieline_base::proving::Proving;
 use tieline_base::source::Source;
+use tieline_types::Shown;
 
 #[derive(clap::Args, Debug)]
 pub struct Args {
@@ -101,9 +104,9 @@ impl Findings {
 
     fn print(&self) {
         for Finding { check, state, what, fix } in &self.0 {
-            println!("{:<5} {check}: {what}", state.word());
+            println!("{:<5} {check}: {}", state.word(), Shown(what.as_bytes()));
             if let Some(fix) = fix {
-                println!("      fix: {fix}");
+                println!("      fix: {}", Shown(fix.as_bytes()));
             }
         }
     }

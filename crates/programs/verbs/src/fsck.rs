@@ -144,7 +144,8 @@ async fn check(
         if is_terminal && shown.elapsed() >= PROGRESS_EVERY {
             shown = Instant::now();
             let label = mdt.label();
-            eprint!("\r\x1b[K{label}: {}, {looked_at} looked at", reply.phase);
+            let phase = Shown(reply.phase.as_bytes());
+            eprint!("\r\x1b[K{label}: {phase}, {looked_at} looked at");
         }
         if reply.is_end {
             break;

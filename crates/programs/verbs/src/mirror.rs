@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tieline_base::show;
-use tieline_types::{Attributes, FileKind};
+use tieline_types::{Attributes, FileKind, Shown};
 use tieline_wire::mirrors::{LackingChunk, ResyncFileReply};
 
 mod split;
@@ -245,7 +245,8 @@ fn troubles(lacking: &[LackingChunk]) -> anyhow::Error {
     let trouble = lacking.iter().find_map(|chunk| Some((chunk, chunk.trouble.as_ref()?)));
     let reason = match trouble {
         Some((chunk, trouble)) => {
-            format!("chunk {} at {}: {}", chunk.chunk, chunk.offset, trouble.reason)
+            let reason = Shown(trouble.reason.as_bytes());
+            format!("chunk {} at {}: {reason}", chunk.chunk, chunk.offset)
         }
         None => "the servers do not say why".to_owned(),
     };

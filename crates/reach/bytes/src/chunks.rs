@@ -3,7 +3,7 @@
 use crate::direct::Direct;
 use crate::memory::{Memory, Room, Segment};
 use crate::near::{Near, NodeCache};
-use crate::node::Node;
+use crate::node::{Choice, Node};
 use crate::osts::{Metadata, Osts, REQUEST_FAR, REQUEST_MAX, SMALL, pieces, steps};
 use crate::site::Site;
 use crate::source::{Outcome, Piece, Proof, Source, Wish};
@@ -48,9 +48,13 @@ impl Chunks {
         let is_private = near.is_private.clone();
         let whole =
             (!shared.is_empty()).then(|| Arc::new(Whole::new(Stack::new(shared), is_private)));
+        let choice = near.is_node_for_far.then(|| {
+            let (osts, is_private) = (osts.clone(), near.is_private.clone());
+            Choice { osts, is_private }
+        });
         // The nearest first.
         let sources = [
-            near.node.clone().map(|cache| source(Node(cache))),
+            near.node.clone().map(|cache| source(Node { cache, choice })),
             whole.clone().map(|whole| whole as Arc<dyn Source>),
             Some(source(osts.clone())),
         ];

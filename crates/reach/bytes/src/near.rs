@@ -9,16 +9,20 @@ use std::sync::Arc;
 use tieline_types::{ChunkId, ChunkRef, Digest, OstIndex, OstPlace};
 use tokio::time::Instant;
 
+/// Must the bytes of an OST not lie where others may read them?
+pub type IsPrivate = Arc<dyn Fn(OstIndex) -> bool + Send + Sync>;
+
 /// What an operator asked for.
 #[derive(Clone, Default)]
 pub struct Near {
     pub node: Option<Arc<dyn NodeCache>>,
+    /// Only what comes from far is kept there, and nothing that is private.
+    pub is_node_for_far: bool,
     pub site: Option<Arc<dyn SiteCache>>,
     pub direct: Option<Arc<dyn DirectAccess>>,
     /// Who has whole chunks that are at no OST, such as a repository's.
     pub further: Vec<Arc<dyn Source>>,
-    /// May the bytes of an OST lie where other machines read them?
-    pub is_private: Option<Arc<dyn Fn(OstIndex) -> bool + Send + Sync>>,
+    pub is_private: Option<IsPrivate>,
     /// What the caches did, as JSON.
     pub report: Option<Arc<dyn Fn() -> String + Send + Sync>>,
 }

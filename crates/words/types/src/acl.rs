@@ -9,7 +9,7 @@
 //! and id of each entry, little-endian. What is read from there is from outside: it is checked as
 //! Linux checks it, and keeps its order.
 
-use crate::{Caller, Gid, Mode, Uid};
+use crate::{AtMost, Caller, Gid, Mode, Uid};
 use minicbor::{Decode, Encode};
 
 /// The attribute by which programs see the list of a file.
@@ -73,6 +73,7 @@ pub struct AccessList {
     #[n(0)]
     pub group: u8,
     #[n(1)]
+    #[cbor(with = "AtMost::<ENTRIES_MAX>")]
     pub named: Vec<Named>,
 }
 
@@ -187,6 +188,7 @@ pub struct DefaultList {
     #[n(3)]
     pub mask: Option<u8>,
     #[n(4)]
+    #[cbor(with = "AtMost::<ENTRIES_MAX>")]
     pub named: Vec<Named>,
 }
 

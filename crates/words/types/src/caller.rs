@@ -1,5 +1,6 @@
 //! On whose behalf a request is made.
 
+use crate::AtMost;
 use crate::identity::NOBODY;
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
@@ -35,7 +36,7 @@ identity! {
 }
 
 /// The identity a request is made for. Under `null` the client says it; else the MDS finds it.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Encode, Decode)]
 pub struct Caller {
     #[n(0)]
     pub uid: Uid,
@@ -43,6 +44,7 @@ pub struct Caller {
     pub gid: Gid,
     /// Supplementary groups, at most [`Caller::GROUPS_MAX`].
     #[n(2)]
+    #[cbor(with = "AtMost::<{ Caller::GROUPS_MAX }>")]
     pub groups: Vec<Gid>,
     /// The proof of a user beside the connection's own, as the client numbered it: the MDS finds
     /// the rest.

@@ -6,7 +6,7 @@
 //! Invariants: nobody is vouched for whom the map does not name; no delegation is longer than
 //! [`Door::SECONDS_MAX`].
 
-use crate::{IdentityName, NameError, Scope};
+use crate::{AtMost, IdentityName, NameError, Scope};
 use minicbor::{Decode, Encode};
 use std::fmt;
 use std::str::FromStr;
@@ -20,9 +20,11 @@ pub struct Door {
     /// Services whose tickets, which its users send, it may hand on:
     /// `HTTP/xrd.uf.example@EXTENCI.ORG`.
     #[n(1)]
+    #[cbor(with = "AtMost::<{ Door::SERVICES_MAX }>")]
     pub services: Vec<String>,
     /// Whom it may name by its own word.
     #[n(2)]
+    #[cbor(with = "AtMost::<{ Door::VOUCHED_MAX }>")]
     pub vouches_for: Vec<Vouched>,
     /// What may be done through it at most; `None`: whatever its users may.
     #[n(3)]

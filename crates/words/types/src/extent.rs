@@ -3,7 +3,10 @@
 //! Invariants: the extents of a file never overlap and are ordered by offset; what no extent covers
 //! is a hole and reads as zeroes; a chunk never changes.
 
-use crate::{ChunkId, Digest, Encoding, GrantedId, OstIndex, PoolName, RepositoryName, SiteName};
+use crate::{
+    AtMost, ChunkId, Digest, Encoding, GrantedId, Layout, OstIndex, PoolName, RepositoryName,
+    SiteName,
+};
 use minicbor::{Decode, Decoder, Encode, Encoder, data, decode, encode};
 use std::fmt;
 
@@ -61,7 +64,7 @@ impl<'b, C> Decode<'b, C> for Origin {
 }
 
 /// What an object is called where it lies.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Encode, Decode)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Encode, Decode)]
 pub enum ObjectName {
     /// An object we made: one chunk, or a pack of chunks named after its first.
     #[n(1)]
@@ -194,6 +197,7 @@ pub struct ChunkRef {
     pub skip: u64,
     /// At least one.
     #[n(3)]
+    #[cbor(with = "AtMost::<{ ChunkRef::PLACES_MAX }>")]
     pub places: Vec<Place>,
     /// Of a granted chunk; one that is named by its content has that name ([`ChunkRef::digest`]).
     #[n(4)]
@@ -203,10 +207,16 @@ pub struct ChunkRef {
     pub adler32: Option<u32>,
     /// CRC32C per 4 KiB block, for places whose objects do not carry their own.
     #[n(6)]
+    #[cbor(with = "AtMost::<{ ChunkRef::CHECKS_MAX }>")]
     pub checks: Option<Vec<u32>>,
 }
 
 impl ChunkRef {
+    /// Its copies, those that are on their way from one OST to another, and tape.
+    pub const PLACES_MAX: usize = 64;
+    /// Blocks of the largest chunk.
+    pub const CHECKS_MAX: usize = Layout::CHUNK_SIZE_MAX as usize / 4096;
+
     /// Named by its content, whole, at one place.
     pub fn of_content(digest: Digest, length: u64, place: Place) -> Self {
         Self {
@@ -284,6 +294,8 @@ pub enum ExtentError {
     Inline { offset: u64, length: u64, held: usize },
     #[error("extent at {offset} wants bytes outside chunk {chunk} or its places")]
     Chunk { offset: u64, chunk: ChunkId },
+    #[error("extent at {offset} has the digest {digest}, which is no BLAKE3 of plain bytes")]
+    Digest { offset: u64, digest: Digest },
 }
 
 impl Extent {
@@ -334,10 +346,13 @@ impl Extent {
                 let end = chunk.skip.checked_add(length);
                 let is_inside = end.is_some_and(|end| end <= chunk.length);
                 let is_whole = |place: &Place| place.is_whole(chunk.length);
-                if is_inside && !chunk.places.is_empty() && chunk.places.iter().all(is_whole) {
-                    Ok(())
-                } else {
-                    Err(ExtentError::Chunk { offset, chunk: chunk.chunk })
+                if !is_inside || chunk.places.is_empty() || !chunk.places.iter().all(is_whole) {
+                    return Err(ExtentError::Chunk { offset, chunk: chunk.chunk });
+                }
+                // By no other can ranges be verified.
+                match chunk.digest.filter(|digest| digest.as_blake3().is_none()) {
+                    Some(digest) => Err(ExtentError::Digest { offset, digest }),
+                    None => Ok(()),
                 }
             }
             Content::Inline(_) | Content::Hole => Ok(()),

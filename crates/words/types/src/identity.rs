@@ -6,7 +6,7 @@
 //!
 //! Knows no store and no Kerberos.
 
-use crate::{NameError, PoolName, SiteName};
+use crate::{AtMost, Caller, NameError, PoolName, SiteName};
 use minicbor::{Decode, Encode};
 use std::fmt;
 use std::str::FromStr;
@@ -49,10 +49,17 @@ pub struct Identity {
     pub name: IdentityName,
     /// Of a user: its groups' numbers, the first one that of its new files.
     #[n(3)]
+    #[cbor(with = "AtMost::<{ Caller::GROUPS_MAX }>")]
     pub groups: Vec<u32>,
     /// Of a user: what it may administer.
     #[n(4)]
+    #[cbor(with = "AtMost::<{ Identity::ROLES_MAX }>")]
     pub roles: Vec<Role>,
+}
+
+impl Identity {
+    /// One for each site and pool that somebody cares for, and those of the whole.
+    pub const ROLES_MAX: usize = 1024;
 }
 
 /// What somebody may administer.

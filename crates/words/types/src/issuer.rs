@@ -7,6 +7,7 @@
 //!
 //! Invariant: an issuer without a rule for somebody lets him be nobody.
 
+use crate::AtMost;
 use crate::Name;
 use minicbor::{Decode, Encode};
 use std::fmt;
@@ -20,13 +21,17 @@ pub struct Issuer {
     pub url: String,
     /// A token is for us if it names one of these, letter by letter.
     #[n(1)]
+    #[cbor(with = "AtMost::<{ Issuer::AUDIENCES_MAX }>")]
     pub audiences: Vec<String>,
     #[n(2)]
+    #[cbor(with = "AtMost::<{ Issuer::KEYS_MAX }>")]
     pub keys: Vec<IssuerKey>,
     /// Its tokens' `/` is this directory of the file system.
     #[n(3)]
+    #[cbor(with = "AtMost::<{ Issuer::BASE_MAX }>")]
     pub base: Vec<Name>,
     #[n(4)]
+    #[cbor(with = "AtMost::<{ Issuer::USERS_MAX }>")]
     pub users: Vec<TokenUser>,
 }
 

@@ -4,7 +4,7 @@
 //! OST, the *chunk size* is the writer's choice within it, and an object is as large as its backend
 //! likes.
 
-use crate::{OstIndex, PoolName};
+use crate::{AtMost, OstIndex, PoolName};
 use minicbor::{Decode, Encode};
 
 /// Over how many OSTs a file is spread.
@@ -43,6 +43,7 @@ pub struct Layout {
     pub chunk_size: u32,
     /// The pool of each mirror, where they differ: as many as `mirrors`. `None`: all are in `pool`.
     #[n(7)]
+    #[cbor(with = "AtMost::<{ Layout::MIRRORS_MAX as usize }>")]
     pub mirror_pools: Option<Vec<Option<PoolName>>>,
 }
 

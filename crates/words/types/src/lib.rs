@@ -28,11 +28,13 @@
 //! * [`scope`]: what somebody who acts for another may do, and where.
 //! * [`shown`]: names and paths as people see them.
 //! * [`tape`]: files on tape, and what gets them there and back.
+//! * [`tree`]: the tree below a digest, by which a range of a chunk is verified without the rest.
 //! * [`units`]: sizes and durations as people write them.
 
 pub mod acl;
 pub mod attributes;
 pub mod background;
+pub mod bounded;
 pub mod caller;
 pub mod checksum;
 mod civil;
@@ -56,10 +58,12 @@ pub mod rules;
 pub mod scope;
 pub mod shown;
 pub mod tape;
+pub mod tree;
 pub mod units;
 
 pub use acl::Acls;
 pub use attributes::{Attributes, FileKind, Mode, SetTime, Time};
+pub use bounded::AtMost;
 pub use caller::{Caller, Gid, Uid};
 pub use content_version::ContentVersion;
 pub use digest::{Algorithm, Digest, DigestError, Encoding, Hasher};

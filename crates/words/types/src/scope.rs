@@ -8,6 +8,7 @@
 //!
 //! Invariant: at most [`Scope::ALLOWED_MAX`] paths, of at most [`Scope::DEPTH_MAX`] components.
 
+use crate::AtMost;
 use crate::Name;
 use minicbor::{Decode, Encode};
 use std::fmt;
@@ -49,6 +50,7 @@ impl Doing {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Encode, Decode)]
 pub struct Allowed {
     #[n(0)]
+    #[cbor(with = "AtMost::<{ Scope::DEPTH_MAX }>")]
     pub path: Vec<Name>,
     #[n(1)]
     pub doing: Doing,
@@ -87,6 +89,7 @@ impl FromStr for Allowed {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Encode, Decode)]
 pub struct Scope {
     #[n(0)]
+    #[cbor(with = "AtMost::<{ Scope::ALLOWED_MAX }>")]
     allowed: Vec<Allowed>,
 }
 

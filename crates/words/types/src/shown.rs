@@ -4,7 +4,8 @@
 
 use std::fmt::{self, Write};
 
-/// Bytes as text; control characters, and what is no UTF-8, as `\` and three octal digits.
+/// Bytes as text; control characters, what breaks or reorders lines, and what is no UTF-8, as `\`
+/// and three octal digits for each byte.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<'a>(pub &'a [u8]);
 
@@ -13,7 +14,7 @@ impl fmt::Display for Shown<'_> {
         let mut text = String::with_capacity(self.0.len());
         for chunk in self.0.utf8_chunks() {
             for letter in chunk.valid().chars() {
-                match letter.is_control() {
+                match letter.is_control() || is_deceptive(letter) {
                     true => octal(&mut text, letter.encode_utf8(&mut [0; 4]).as_bytes())?,
                     false => text.push(letter),
                 }
@@ -22,6 +23,11 @@ impl fmt::Display for Shown<'_> {
         }
         f.pad(&text)
     }
+}
+
+/// Another line to some, or text that is read from its end.
+fn is_deceptive(letter: char) -> bool {
+    matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn octal(text: &mut String, bytes: &[u8]) -> fmt::Result {
@@ -39,6 +45,7 @@ mod tests {
         assert_eq!(shown(b"\x1b[31m\n"), "\\033[31m\\012");
         assert_eq!(shown(b"\xff\xfex"), "\\377\\376x");
         assert_eq!(shown("\u{9b}".as_bytes()), "\\302\\233");
+        assert_eq!(shown("a\u{202e}b\u{2028}".as_bytes()), "a\\342\\200\\256b\\342\\200\\250");
         assert_eq!(format!("{:>6}", Shown(b"\x07")), "  \\007");
         let name = crate::Name::new(*b"\xff\x1b").unwrap();
         assert_eq!(name.to_string(), "\\377\\033");

@@ -4,7 +4,7 @@
 //! file that was archived is on tape as one whole; one that is released as well has given up its
 //! chunks at OSTs, and must be restored before it can be read.
 
-use crate::{Digest, ErrorKind, PoolName, Time};
+use crate::{AtMost, Digest, ErrorKind, PoolName, Time};
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -41,6 +41,7 @@ pub struct Hsm {
     pub tries: u32,
     /// `KEY=VALUE`s that are handed to the script as `-KEY=VALUE`.
     #[n(10)]
+    #[cbor(with = "AtMost::<{ Hsm::OPTIONS_MAX }>")]
     pub options: Vec<String>,
 }
 
@@ -60,6 +61,7 @@ pub enum HsmError {
 }
 
 impl Hsm {
+    pub const OPTIONS_MAX: usize = 32;
     pub const AT_ONCE_MAX: u16 = 100;
     /// Seconds: no pause is longer.
     pub const PAUSE_MAX: u32 = 3600;
@@ -107,7 +109,7 @@ impl Hsm {
         if let Some(wrong) = self.options.iter().find(|option| !is_option(option)) {
             return Err(HsmError::Option(wrong.clone()));
         }
-        match self.options.get(32) {
+        match self.options.get(Self::OPTIONS_MAX) {
             Some(many) => Err(HsmError::Option(many.clone())),
             None => Ok(()),
         }
@@ -162,6 +164,7 @@ impl fmt::Display for OnTape {
 pub struct TapeCopy {
     /// As the script said them: at least one.
     #[n(0)]
+    #[cbor(with = "AtMost::<{ TapeCopy::URIS_MAX }>")]
     pub uris: Vec<String>,
     /// Whose HSM has it.
     #[n(1)]

@@ -77,6 +77,11 @@ macro_rules! calls {
                 match self { $($( Self::$name => calls!(@is $($changes)?), )*)* }
             }
 
+            /// Do bytes come beside the request?
+            pub fn takes_bulk(self) -> bool {
+                self == Self::PutChunk
+            }
+
             pub fn from_number(number: u16) -> Option<Self> {
                 match number { $($( $number => Some(Self::$name), )*)* _ => None }
             }

@@ -4,8 +4,9 @@
 //! A capability is signed by its MDS and shown to an OSS with each request about bytes. It is good
 //! for one holder, for a few minutes, and for some files or for what a session itself writes.
 
+use crate::bounds::EXTENTS_MAX;
 use minicbor::{Decode, Encode};
-use tieline_types::{FileId, MdtIndex, ObjectName, SessionId};
+use tieline_types::{AtMost, FileId, MdtIndex, ObjectName, SessionId};
 
 /// Who may use a capability: a digest of a client's number and of the principal that proved to be
 /// there. Every server finds it by itself for each connection.
@@ -55,18 +56,21 @@ pub enum Scope {
         /// Objects that the file refers to and that do not say so themselves: chunks that it
         /// shares with others, and files that were there before us. Read as its own.
         #[n(3)]
+        #[cbor(with = "AtMost::<EXTENTS_MAX>")]
         objects: Vec<ObjectName>,
     },
     /// What the session itself writes: its chunks are read, and put for files that it makes.
     #[n(2)]
     Own {
         #[n(0)]
+        #[cbor(with = "AtMost::<RUNS_MAX>")]
         runs: Vec<FileRun>,
     },
     /// Several files of the MDT: their own chunks are read.
     #[n(3)]
     Files {
         #[n(0)]
+        #[cbor(with = "AtMost::<RUNS_MAX>")]
         runs: Vec<FileRun>,
     },
     /// One file, as [`Scope::File`], for who acts for another: what the session wrote itself is
@@ -80,6 +84,7 @@ pub enum Scope {
         #[n(2)]
         is_write: bool,
         #[n(3)]
+        #[cbor(with = "AtMost::<EXTENTS_MAX>")]
         objects: Vec<ObjectName>,
     },
 }
@@ -124,6 +129,10 @@ impl Scope {
 
 /// The most runs that one capability names: it is shown with every request about bytes.
 pub const RUNS_MAX: usize = 64;
+/// Keys of an MDT that hold at once: one an hour, and each for its capabilities' lives beyond.
+const KEYS_MAX: usize = 16;
+/// What an MDT takes back before it changes all its keys.
+pub const REVOKED_MAX: usize = 1024;
 
 /// Serials of files that a session gives out itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
@@ -202,8 +211,10 @@ pub struct CapabilityNews {
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct CapabilityNewsReply {
     #[n(0)]
+    #[cbor(with = "AtMost::<KEYS_MAX>")]
     pub keys: Vec<CapabilityKey>,
     #[n(1)]
+    #[cbor(with = "AtMost::<REVOKED_MAX>")]
     pub revoked: Vec<Revocation>,
     /// The clock of the MDS, in milliseconds since 1970.
     #[n(2)]

@@ -1,7 +1,7 @@
 //! Messages about what goes on in the background of an MDT.
 
 use minicbor::{Decode, Encode};
-use tieline_types::{MdtIndex, Time};
+use tieline_types::{AtMost, MdtIndex, Time};
 
 /// Lists the background work of the MDT, for an operator.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -16,6 +16,7 @@ pub struct ListChoresReply {
     #[n(1)]
     pub now: Time,
     #[n(2)]
+    #[cbor(with = "AtMost::<256>")]
     pub chores: Vec<Chore>,
 }
 

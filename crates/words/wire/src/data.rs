@@ -1,9 +1,11 @@
 //! Messages between whoever holds bytes and an OSS.
 
+use crate::bounds::{CHECKS_MAX, ENTRIES_MAX, OSTS_MAX, XATTRS_MAX};
 use crate::meta::Xattr;
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    Digest, FileId, FileKind, Gid, GrantedId, Mode, ObjectName, OstIndex, Time, Uid, Version,
+    AtMost, Digest, FileId, FileKind, Gid, GrantedId, Mode, ObjectName, OstIndex, Time, Uid,
+    Version,
 };
 
 /// What an object remembers of the file it was written for, so that a lost MDT can be rebuilt.
@@ -43,6 +45,7 @@ pub struct PutChunk {
     pub owner: ObjectOwner,
     /// CRC32C per 4 KiB block of the bulk.
     #[n(3)]
+    #[cbor(with = "AtMost::<CHECKS_MAX>")]
     pub checks: Vec<u32>,
     /// A [`crate::capability::SignedCapability`], unless the connection's flavor is null.
     #[n(4)]
@@ -77,11 +80,12 @@ impl GrantRoom {
     pub const KEPT_SECONDS: u64 = 300;
 
     /// What a chunk of `length` bytes takes of room where objects take up whole units: its bytes,
-    /// their checks (4 bytes for each 4 KiB), what it says of its file, and its name.
+    /// their checks (4 bytes for each 4 KiB) and tree (32 for each 16 KiB), what it says of its
+    /// file, and its name.
     pub fn cost(length: u64, unit: u64) -> u64 {
         const LABEL: u64 = 8 << 10;
         let unit = unit.clamp(1, 64 << 10);
-        let object = length.saturating_add(length / 1024).saturating_add(LABEL);
+        let object = length.saturating_add(length / 1024 + length / 512).saturating_add(LABEL);
         object.div_ceil(unit).saturating_mul(unit).saturating_add(unit)
     }
 }
@@ -114,6 +118,19 @@ pub struct ReadObject {
     #[n(4)]
     #[cbor(with = "minicbor::bytes")]
     pub capability: Option<Vec<u8>>,
+    /// The asker has the BLAKE3 of this range, which holds what is read, and wants it proven.
+    #[n(5)]
+    pub hashed: Option<Hashed>,
+}
+
+/// A range of an object whose BLAKE3 somebody has: all of an object of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Hashed {
+    #[n(0)]
+    pub offset: u64,
+    /// At most 64 MiB.
+    #[n(1)]
+    pub length: u64,
 }
 
 /// The bytes are the frame's bulk.
@@ -124,10 +141,16 @@ pub struct ReadObjectReply {
     pub offset: u64,
     /// CRC32C per 4 KiB block of the bulk.
     #[n(1)]
+    #[cbor(with = "AtMost::<CHECKS_MAX>")]
     pub checks: Vec<u32>,
     /// Bytes of the whole object.
     #[n(2)]
     pub object_length: u64,
+    /// What shows that the bulk is of the range whose BLAKE3 the asker has, if he has it: the
+    /// values of the subtrees beside it ([`tieline_types::tree`]).
+    #[n(3)]
+    #[cbor(with = "minicbor::bytes")]
+    pub proof: Option<Vec<u8>>,
 }
 
 /// Makes all chunks of a file on this OST survive a power failure.
@@ -156,6 +179,7 @@ pub struct DeleteChunks {
     pub ost: OstIndex,
     /// At most 4,096.
     #[n(1)]
+    #[cbor(with = "AtMost::<ENTRIES_MAX>")]
     pub chunks: Vec<GrantedId>,
 }
 
@@ -172,6 +196,7 @@ pub struct OstStatus {}
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct OstStatusReply {
     #[n(0)]
+    #[cbor(with = "AtMost::<OSTS_MAX>")]
     pub osts: Vec<OstState>,
 }
 
@@ -198,6 +223,7 @@ pub struct OstState {
     pub is_read_only: Option<bool>,
     /// The realms whose clients its site lets use it; `None`: all.
     #[n(7)]
+    #[cbor(with = "AtMost::<1024>")]
     pub realms: Option<Vec<String>>,
 }
 
@@ -252,11 +278,13 @@ pub struct ListObjects {
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct ListObjectsReply {
     #[n(0)]
+    #[cbor(with = "AtMost::<ENTRIES_MAX>")]
     pub chunks: Vec<GrantedId>,
     #[n(1)]
     pub is_end: bool,
     /// What lies where only objects should: at most 256, each in the reply that comes by it first.
     #[n(2)]
+    #[cbor(with = "AtMost::<256>")]
     pub foreign: Option<Vec<ForeignName>>,
 }
 
@@ -302,6 +330,7 @@ pub struct ListAdoptedReply {
     #[n(2)]
     pub own: AdoptedEntry,
     #[n(3)]
+    #[cbor(with = "AtMost::<ENTRIES_MAX>")]
     pub entries: Vec<AdoptedEntry>,
     #[n(4)]
     pub is_end: bool,
@@ -331,6 +360,7 @@ pub struct AdoptedEntry {
     pub target: Option<Vec<u8>>,
     /// Of a regular file or directory, those below `user.`.
     #[n(8)]
+    #[cbor(with = "AtMost::<XATTRS_MAX>")]
     pub xattrs: Vec<Xattr>,
 }
 
@@ -356,6 +386,7 @@ pub struct ChecksumAdopted {
 pub struct ChecksumAdoptedReply {
     /// CRC32C per 4 KiB block of the range.
     #[n(0)]
+    #[cbor(with = "AtMost::<CHECKS_MAX>")]
     pub checks: Vec<u32>,
     #[n(1)]
     pub adler32: u32,

@@ -4,9 +4,10 @@
 //! The OSS knows the directory by the federation map: messages name the pool. A path is below that
 //! directory, name by name.
 
+use crate::bounds::{DEPTH_MAX, ENTRIES_MAX, EXTENTS_MAX};
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    Extent, FileId, Gid, MdtIndex, Mode, Name, OstIndex, PoolName, Time, Uid, Version,
+    AtMost, Extent, FileId, Gid, MdtIndex, Mode, Name, OstIndex, PoolName, Time, Uid, Version,
 };
 
 /// Names from an exposed directory down; none is that directory.
@@ -29,6 +30,7 @@ pub struct StageFile {
     pub size: u64,
     /// At most 1,024; what lies between them is a hole.
     #[n(5)]
+    #[cbor(with = "AtMost::<EXTENTS_MAX>")]
     pub extents: Vec<Extent>,
     /// It is the first page.
     #[n(6)]
@@ -63,6 +65,7 @@ pub struct ArrangeExposed {
     pub is_marked: bool,
     /// At most 512.
     #[n(5)]
+    #[cbor(with = "AtMost::<{ Step::COUNT_MAX }>")]
     pub steps: Vec<Step>,
 }
 
@@ -70,6 +73,7 @@ pub struct ArrangeExposed {
 pub struct ArrangeExposedReply {
     /// Of each step.
     #[n(0)]
+    #[cbor(with = "AtMost::<{ Step::COUNT_MAX }>")]
     pub outcomes: Vec<StepOutcome>,
     /// Another number since the server was started: what it put together is forgotten.
     #[n(1)]
@@ -100,6 +104,7 @@ pub enum Step {
     #[n(1)]
     MakeDirectory {
         #[n(0)]
+        #[cbor(with = "AtMost::<DEPTH_MAX>")]
         path: Path,
         #[n(1)]
         dress: Dress,
@@ -108,6 +113,7 @@ pub enum Step {
     #[n(2)]
     Place {
         #[n(0)]
+        #[cbor(with = "AtMost::<DEPTH_MAX>")]
         path: Path,
         #[n(1)]
         file: FileId,
@@ -120,20 +126,25 @@ pub enum Step {
     #[n(3)]
     Link {
         #[n(0)]
+        #[cbor(with = "AtMost::<DEPTH_MAX>")]
         from: Path,
         #[n(1)]
+        #[cbor(with = "AtMost::<DEPTH_MAX>")]
         path: Path,
     },
     #[n(4)]
     Move {
         #[n(0)]
+        #[cbor(with = "AtMost::<DEPTH_MAX>")]
         from: Path,
         #[n(1)]
+        #[cbor(with = "AtMost::<DEPTH_MAX>")]
         path: Path,
     },
     #[n(5)]
     Dress {
         #[n(0)]
+        #[cbor(with = "AtMost::<DEPTH_MAX>")]
         path: Path,
         #[n(1)]
         dress: Dress,
@@ -142,18 +153,21 @@ pub enum Step {
     #[n(6)]
     Remove {
         #[n(0)]
+        #[cbor(with = "AtMost::<DEPTH_MAX>")]
         path: Path,
     },
     /// Takes a directory away that is empty.
     #[n(7)]
     RemoveDirectory {
         #[n(0)]
+        #[cbor(with = "AtMost::<DEPTH_MAX>")]
         path: Path,
     },
     /// Looks whether a file is as it was left.
     #[n(8)]
     Check {
         #[n(0)]
+        #[cbor(with = "AtMost::<DEPTH_MAX>")]
         path: Path,
         #[n(1)]
         size: u64,
@@ -202,6 +216,7 @@ pub struct ListExposed {
     pub pool: PoolName,
     /// Of this directory.
     #[n(2)]
+    #[cbor(with = "AtMost::<DEPTH_MAX>")]
     pub directory: Path,
     /// Those after this one.
     #[n(3)]
@@ -214,6 +229,7 @@ pub struct ListExposed {
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct ListExposedReply {
     #[n(0)]
+    #[cbor(with = "AtMost::<ENTRIES_MAX>")]
     pub names: Vec<ExposedName>,
 }
 

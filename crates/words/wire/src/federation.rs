@@ -1,11 +1,15 @@
 //! Messages about the federation map and those who administer it.
 
+use crate::bounds::{ADDRESSES_MAX, OSTS_MAX};
 use minicbor::bytes::ByteVec;
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    Digest, Door, FlavorRule, Hsm, Issuer, MachineTrust, Name, OstIndex, PoolName, RepositoryName,
-    SiteName, Strangers, Version,
+    AtMost, Digest, Door, FlavorRule, Hsm, Issuer, MachineTrust, Name, OstIndex, PoolName,
+    RepositoryName, SiteName, Strangers, Version,
 };
+
+/// Master keys of a repository.
+const KEYS_MAX: usize = 64;
 
 /// Fetches the newest map the server has.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -63,6 +67,7 @@ pub enum MapEdit {
         #[n(0)]
         pool: PoolName,
         #[n(1)]
+        #[cbor(with = "AtMost::<OSTS_MAX>")]
         osts: Vec<OstIndex>,
     },
     #[n(4)]
@@ -70,6 +75,7 @@ pub enum MapEdit {
         #[n(0)]
         pool: PoolName,
         #[n(1)]
+        #[cbor(with = "AtMost::<OSTS_MAX>")]
         osts: Vec<OstIndex>,
     },
     /// New chunks go to it again.
@@ -167,6 +173,7 @@ pub struct RepositoryAdd {
     pub name: RepositoryName,
     /// At least one, as the map has them.
     #[n(1)]
+    #[cbor(with = "AtMost::<ADDRESSES_MAX>")]
     pub sources: Vec<String>,
     /// Of the frozen list that says what is in it.
     #[n(2)]
@@ -183,9 +190,11 @@ pub struct RepositoryTrust {
     pub name: RepositoryName,
     /// At least one, as the map has them.
     #[n(1)]
+    #[cbor(with = "AtMost::<ADDRESSES_MAX>")]
     pub sources: Vec<String>,
     /// At least one master key, as the map has them.
     #[n(2)]
+    #[cbor(with = "AtMost::<KEYS_MAX>")]
     pub keys: Vec<ByteVec>,
     /// Its name in the root directory.
     #[n(3)]
@@ -200,6 +209,7 @@ pub struct SiteJoin {
     pub secret: [u8; 32],
     /// `HOST:PORT`s where it is reached; at least one.
     #[n(1)]
+    #[cbor(with = "AtMost::<ADDRESSES_MAX>")]
     pub addresses: Vec<String>,
     /// How many OSTs it holds.
     #[n(2)]

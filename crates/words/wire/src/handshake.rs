@@ -3,7 +3,9 @@
 
 use crate::capability::Holder;
 use minicbor::{Decode, Encode};
-use tieline_types::{ClientId, ErrorKind, FsName, Grant, LostLock, SessionId, Version};
+use tieline_types::{
+    AtMost, ClientId, ErrorKind, FsName, Grant, LostLock, SessionId, Shown, Version,
+};
 
 pub use tieline_types::Flavor;
 
@@ -77,6 +79,8 @@ pub struct Hello {
 impl Hello {
     /// A client that asks a few things and keeps nothing: it gets no session of an MDT.
     pub const VISITOR: u64 = 1;
+    /// Characters of a description; what follows is cut off.
+    pub const DESCRIPTION_MAX: usize = 256;
 }
 
 /// What the accepting end decided: the body of its [`crate::FrameKind::Token`]. Not protected
@@ -123,6 +127,7 @@ pub struct Welcome {
     pub holder: Option<Holder>,
     /// Locks that the session lost, until the client says that it has heard of them.
     #[n(11)]
+    #[cbor(with = "AtMost::<1024>")]
     pub lost_locks: Option<Vec<LostLock>>,
 }
 
@@ -142,7 +147,7 @@ impl Welcome {
 
 /// The accepting end's disagreement.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode, thiserror::Error)]
-#[error("{kind}: {detail}")]
+#[error("{kind}: {}", Shown(detail.as_bytes()))]
 pub struct Refusal {
     #[n(0)]
     pub kind: ErrorKind,

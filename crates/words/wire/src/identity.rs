@@ -1,7 +1,12 @@
 //! Messages about identities: the table of them, and proofs of users beside their machine's.
 
 use minicbor::{Decode, Encode};
-use tieline_types::{Caller, Identity, IdentityKind, IdentityName, Mapping, Role, Scope};
+use tieline_types::{AtMost, Caller, Identity, IdentityKind, IdentityName, Mapping, Role, Scope};
+
+/// Changes that are made together.
+pub const EDITS_MAX: usize = 1000;
+/// Identities, and mappings, of a page.
+const PAGE_MAX: usize = 2000;
 
 /// Changes the table of identities. Only the MDS of the root does it, and for who may.
 ///
@@ -10,6 +15,7 @@ use tieline_types::{Caller, Identity, IdentityKind, IdentityName, Mapping, Role,
 pub struct EditIdentities {
     /// At most 1,000.
     #[n(0)]
+    #[cbor(with = "AtMost::<EDITS_MAX>")]
     pub edits: Vec<IdentityEdit>,
 }
 
@@ -60,6 +66,7 @@ pub struct NewIdentity {
     pub number: Option<u32>,
     /// Of a user: names of groups, the first one that of its new files. `None`: as they are.
     #[n(3)]
+    #[cbor(with = "AtMost::<{ Caller::GROUPS_MAX }>")]
     pub groups: Option<Vec<IdentityName>>,
 }
 
@@ -96,8 +103,10 @@ pub struct ListIdentitiesReply {
     #[n(0)]
     pub version: u64,
     #[n(1)]
+    #[cbor(with = "AtMost::<PAGE_MAX>")]
     pub identities: Vec<Identity>,
     #[n(2)]
+    #[cbor(with = "AtMost::<PAGE_MAX>")]
     pub mappings: Vec<Mapping>,
     /// Nothing follows; nothing is there either if `have` is this version.
     #[n(3)]

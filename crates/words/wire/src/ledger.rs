@@ -1,7 +1,8 @@
 //! Messages about what an MDT keeps for bad days: deleted files, dumps, and checks of itself.
 
+use crate::bounds::ENTRIES_MAX;
 use minicbor::{Decode, Encode};
-use tieline_types::{FileId, FileKind, Gid, Mode, Name, Time, Uid, Version};
+use tieline_types::{AtMost, FileId, FileKind, Gid, Mode, Name, Time, Uid, Version};
 
 /// Lists what was deleted from a directory (which may be deleted itself) and can be brought back:
 /// to others than root, what they own.
@@ -26,6 +27,7 @@ pub struct ListDeleted {
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct ListDeletedReply {
     #[n(0)]
+    #[cbor(with = "AtMost::<ENTRIES_MAX>")]
     pub files: Vec<DeletedFile>,
     /// Where the next page begins: after this file. None: this was the last.
     #[n(1)]
@@ -137,6 +139,7 @@ pub struct CheckMdtReply {
     #[n(0)]
     pub job: u64,
     #[n(1)]
+    #[cbor(with = "AtMost::<256>")]
     pub findings: Vec<Finding>,
     /// What it looks at now, for people: `names`, `objects of OST0001`.
     #[n(2)]

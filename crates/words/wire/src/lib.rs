@@ -15,6 +15,7 @@
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
+pub mod bounds;
 pub mod call;
 pub mod capability;
 pub mod chores;
@@ -43,11 +44,11 @@ pub use handshake::{CredentialKind, Flavor, Hello, Offer, PeerRole, Refusal, Wel
 pub use notice::{Notice, NoticeAnswer};
 
 use minicbor::{Decode, Encode};
-use tieline_types::ErrorKind;
+use tieline_types::{ErrorKind, Shown};
 
 /// The answer to a request that failed.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode, thiserror::Error)]
-#[error("{kind}: {detail}")]
+#[error("{kind}: {}", Shown(detail.as_bytes()))]
 pub struct Failure {
     #[n(0)]
     pub kind: ErrorKind,

@@ -11,7 +11,7 @@
 //! that file is refused until it says that it has heard of it ([`AssertLocks`]).
 
 use minicbor::{Decode, Encode};
-use tieline_types::{FileId, LockKind, LockMode, LockRange};
+use tieline_types::{AtMost, FileId, LockKind, LockMode, LockRange};
 
 /// Takes, changes or frees a lock.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -129,6 +129,7 @@ pub struct CancelLockReply {
 pub struct AssertLocks {
     /// At most 1,024.
     #[n(0)]
+    #[cbor(with = "AtMost::<{ AssertLocks::COUNT_MAX }>")]
     pub locks: Vec<AssertedLock>,
     /// There are no more.
     #[n(1)]
@@ -137,6 +138,10 @@ pub struct AssertLocks {
     /// comes any more.
     #[n(2)]
     pub heard: Option<u64>,
+}
+
+impl AssertLocks {
+    pub const COUNT_MAX: usize = 1024;
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
@@ -157,5 +162,6 @@ pub struct AssertedLock {
 pub struct AssertLocksReply {
     /// Which of them are lost, by their place in the list: others have taken them.
     #[n(0)]
+    #[cbor(with = "AtMost::<{ AssertLocks::COUNT_MAX }>")]
     pub lost: Vec<u32>,
 }

@@ -4,11 +4,14 @@
 //! [`LeaseGrant`].
 
 use crate::Failure;
+use crate::bounds::{
+    CHECKS_MAX, ENTRIES_MAX, EXTENTS_MAX, NAMES_MAX, OSTS_MAX, PAGE_MAX, UNITS_MAX, XATTRS_MAX,
+};
 use crate::capability::CapabilityGrant;
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    Attributes, Caller, Digest, Extent, FileId, FileKind, Gid, GrantedId, Layout, MdtIndex, Mode,
-    Name, OstIndex, PoolName, RenameMode, SetTime, SiteName, Time, Uid, Version, XattrMode,
+    AtMost, Attributes, Caller, Digest, Extent, FileId, FileKind, Gid, GrantedId, Layout, MdtIndex,
+    Mode, Name, OstIndex, PoolName, RenameMode, SetTime, SiteName, Time, Uid, Version, XattrMode,
     XattrName,
 };
 
@@ -21,10 +24,12 @@ pub struct LeaseGrant {
     /// Lease units held from now on (see [`crate::notice::Recall::unit`]); what lies under others
     /// is good once.
     #[n(1)]
+    #[cbor(with = "AtMost::<UNITS_MAX>")]
     pub units: Vec<FileId>,
     /// Those of `units` that are directories nobody else holds, until a recall says otherwise: the
     /// session may change what is in them itself, and send what it did in a [`Batch`].
     #[n(2)]
+    #[cbor(with = "AtMost::<UNITS_MAX>")]
     pub exclusive: Option<Vec<ExclusiveUnit>>,
 }
 
@@ -86,6 +91,7 @@ pub struct LookupParentReply {
     pub name: Option<Name>,
     /// A file's further names, where it has any.
     #[n(2)]
+    #[cbor(with = "AtMost::<NAMES_MAX>")]
     pub others: Option<Vec<NameAt>>,
 }
 
@@ -155,6 +161,7 @@ pub struct ReadDirectory {
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct ReadDirectoryReply {
     #[n(0)]
+    #[cbor(with = "AtMost::<ENTRIES_MAX>")]
     pub entries: Vec<DirectoryEntry>,
     #[n(1)]
     pub is_end: bool,
@@ -245,6 +252,7 @@ pub struct OpenReply {
     pub layout: Layout,
     /// The OSTs that new chunks go round, in order. Empty: nothing was placed yet (see [`Place`]).
     #[n(2)]
+    #[cbor(with = "AtMost::<OSTS_MAX>")]
     pub stripe: Vec<OstIndex>,
     /// The first extents, to save a round trip.
     #[n(3)]
@@ -263,6 +271,7 @@ pub struct OpenReply {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
 pub struct ExtentPage {
     #[n(0)]
+    #[cbor(with = "AtMost::<PAGE_MAX>")]
     pub extents: Vec<Extent>,
     /// What lies before this offset and in no extent is a hole. The file's end or beyond when all
     /// are here.
@@ -300,13 +309,15 @@ pub struct Commit {
     pub id: FileId,
     /// Ordered, not overlapping, at most 1,024. `Content::Hole` punches.
     #[n(1)]
+    #[cbor(with = "AtMost::<EXTENTS_MAX>")]
     pub extents: Vec<Extent>,
     /// The file is at least this long afterwards.
     #[n(2)]
     pub size_min: u64,
     #[n(3)]
     pub mtime: SetTime,
-    /// Written by someone without the right to keep setuid and setgid: clear them.
+    /// Written by a root without the right to keep setuid and setgid: clear them. Of all others
+    /// they are cleared anyway.
     #[n(4)]
     pub clears_setid: bool,
     /// Extents from this offset on were appended to a file that the client believed to end here:
@@ -329,11 +340,13 @@ pub struct Place {
     pub id: FileId,
     /// OSTs that just failed.
     #[n(1)]
+    #[cbor(with = "AtMost::<OSTS_MAX>")]
     pub exclude: Vec<OstIndex>,
     /// A close was answered for the bytes, as in [`Commit::is_promised`]: a stripe, or the first
     /// columns of one, at whose OSTs the client was granted room for them. It is chosen as far as
     /// nothing speaks for others.
     #[n(2)]
+    #[cbor(with = "AtMost::<OSTS_MAX>")]
     pub wish: Option<Vec<OstIndex>>,
 }
 
@@ -341,6 +354,7 @@ pub struct Place {
 pub struct PlaceReply {
     /// For each column one OST per mirror (see [`Layout::column`]).
     #[n(0)]
+    #[cbor(with = "AtMost::<OSTS_MAX>")]
     pub stripe: Vec<OstIndex>,
 }
 
@@ -491,6 +505,7 @@ pub struct ListXattrs {
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct ListXattrsReply {
     #[n(0)]
+    #[cbor(with = "AtMost::<XATTRS_MAX>")]
     pub xattrs: Vec<Xattr>,
     #[n(1)]
     pub lease: LeaseGrant,
@@ -542,6 +557,7 @@ pub struct GetLayoutReply {
     #[n(1)]
     pub is_own: bool,
     #[n(2)]
+    #[cbor(with = "AtMost::<OSTS_MAX>")]
     pub stripe: Vec<OstIndex>,
 }
 
@@ -574,9 +590,11 @@ pub struct LayoutChange {
     pub chunk_size: Option<u32>,
     /// The pool of each mirror; any OST where it is `None`. Takes the place of `pool`.
     #[n(7)]
+    #[cbor(with = "AtMost::<{ Layout::MIRRORS_MAX as usize }>")]
     pub mirror_pools: Option<Vec<Option<PoolName>>>,
     /// Of a file without bytes: the OSTs that its chunks go round first, in this order.
     #[n(8)]
+    #[cbor(with = "AtMost::<OSTS_MAX>")]
     pub osts: Option<Vec<OstIndex>>,
     /// Of a file, also one that has bytes: what is not told stays as the file has it. Its chunks
     /// stay where they are: who asks moves them.
@@ -600,9 +618,14 @@ pub enum PoolChoice {
 /// session or one that was lost, changes nothing again: the ids tell.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Batch {
-    /// At most 512.
+    /// At most [`Batch::ITEMS_MAX`].
     #[n(0)]
+    #[cbor(with = "AtMost::<{ Batch::ITEMS_MAX }>")]
     pub items: Vec<BatchItem>,
+}
+
+impl Batch {
+    pub const ITEMS_MAX: usize = 4096;
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -637,6 +660,7 @@ impl BatchItem {
 pub struct BatchReply {
     /// One for each item.
     #[n(0)]
+    #[cbor(with = "AtMost::<{ Batch::ITEMS_MAX }>")]
     pub outcomes: Vec<BatchOutcome>,
     #[n(1)]
     pub lease: LeaseGrant,
@@ -679,6 +703,7 @@ pub struct Usage {}
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct UsageReply {
     #[n(0)]
+    #[cbor(with = "AtMost::<OSTS_MAX>")]
     pub osts: Vec<OstUsage>,
     /// Files of every kind in this MDT.
     #[n(1)]
@@ -709,7 +734,12 @@ pub struct RecordSums {
     pub id: FileId,
     /// At most 64.
     #[n(1)]
+    #[cbor(with = "AtMost::<{ RecordSums::COUNT_MAX }>")]
     pub sums: Vec<ChunkSums>,
+}
+
+impl RecordSums {
+    pub const COUNT_MAX: usize = 64;
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -717,6 +747,7 @@ pub struct ChunkSums {
     #[n(0)]
     pub chunk: GrantedId,
     #[n(1)]
+    #[cbor(with = "AtMost::<CHECKS_MAX>")]
     pub checks: Vec<u32>,
     #[n(2)]
     pub adler32: u32,

@@ -1,11 +1,13 @@
 //! Messages about copies of chunks: what a client tells its MDS, what an operator asks for, and
 //! what an MDS has its OSSs do.
 
+use crate::bounds::{OSTS_MAX, PAGE_MAX};
 use crate::data::ObjectOwner;
 use crate::meta::LeaseGrant;
 use minicbor::{Decode, Encode};
 use tieline_types::{
-    Attributes, ChunkRef, Digest, FileId, GrantedId, ObjectName, OstIndex, OstPlace, PoolName,
+    AtMost, Attributes, ChunkRef, Digest, FileId, GrantedId, ObjectName, OstIndex, OstPlace,
+    PoolName,
 };
 
 /// A place gave bytes that do not match their checks, or has lost them. Believed only after the
@@ -51,6 +53,7 @@ pub struct SplitMirror {
     pub mirror: u8,
     /// Only copies on these OSTs.
     #[n(3)]
+    #[cbor(with = "AtMost::<OSTS_MAX>")]
     pub within: Option<Vec<OstIndex>>,
     /// Extents that end after this offset.
     #[n(4)]
@@ -73,6 +76,7 @@ pub struct SplitMirrorReply {
     pub is_done: bool,
     /// Copies that go.
     #[n(2)]
+    #[cbor(with = "AtMost::<PAGE_MAX>")]
     pub gone: Vec<GoneCopy>,
     /// Chunks that keep all their copies, since other files have them too.
     #[n(3)]
@@ -119,6 +123,7 @@ pub struct ResyncFileReply {
     #[n(1)]
     pub chunks: u32,
     #[n(2)]
+    #[cbor(with = "AtMost::<PAGE_MAX>")]
     pub lacking: Vec<LackingChunk>,
 }
 
@@ -165,6 +170,7 @@ pub struct FetchChunk {
     pub digest: Option<Digest>,
     /// Places to fetch it from, in this order.
     #[n(4)]
+    #[cbor(with = "AtMost::<{ ChunkRef::PLACES_MAX }>")]
     pub from: Vec<OstPlace>,
     /// For the new object, if its source does not tell.
     #[n(5)]
@@ -182,6 +188,7 @@ pub struct FetchChunkReply {
     pub is_fetched: bool,
     /// OSTs of `from` whose copy is damaged or gone.
     #[n(1)]
+    #[cbor(with = "AtMost::<{ ChunkRef::PLACES_MAX }>")]
     pub bad: Vec<OstIndex>,
 }
 

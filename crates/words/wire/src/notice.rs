@@ -1,7 +1,8 @@
 //! What a server says unasked, on the connection the client made.
 
+use crate::bounds::{FILES_MAX, NAMES_MAX};
 use minicbor::{Decode, Encode};
-use tieline_types::{FileId, Name, Version};
+use tieline_types::{AtMost, FileId, Name, Version};
 
 /// A notice. The receiver answers each with the same number.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
@@ -34,10 +35,12 @@ pub struct Recall {
     pub at: Version,
     /// Names in `unit` that change.
     #[n(2)]
+    #[cbor(with = "AtMost::<NAMES_MAX>")]
     pub names: Vec<Name>,
     /// Files whose attributes or bytes change: cached bytes of all others stay good if the version
     /// is unchanged.
     #[n(3)]
+    #[cbor(with = "AtMost::<FILES_MAX>")]
     pub files: Vec<FileId>,
     /// Nothing changes yet, but somebody looks: the unit is held no longer alone. What was done
     /// under it is to be sent (see [`crate::meta::Batch`]) before this is answered; what is
@@ -72,5 +75,6 @@ pub struct NoticeAnswer {
     /// Those of `files` that programs hold open here. If one loses its last name, it is kept until
     /// released.
     #[n(1)]
+    #[cbor(with = "AtMost::<FILES_MAX>")]
     pub open: Vec<FileId>,
 }

@@ -1,8 +1,18 @@
 //! Messages about quotas, at an MDS.
 
+use crate::bounds::MDTS_MAX;
 use minicbor::{Decode, Encode};
 use tieline_types::quota::{Grace, Limits, Payer, PayerKind, Share, Used};
-use tieline_types::{FileId, MdtIndex, Time};
+use tieline_types::{AtMost, FileId, MdtIndex, Time};
+
+/// Payers of one page, of whatever is told or asked of them.
+pub const PAGE_MAX: usize = 1024;
+/// Files that are put into a project at once.
+pub const PROJECT_FILES_MAX: usize = 256;
+/// Who pays for a file: its user, group and project, each in all and in its pool.
+const PAYERS_MAX: usize = 64;
+/// Kinds of payers.
+const KINDS_MAX: usize = 16;
 
 /// What one payer uses and may use. Users ask for themselves and their groups, anybody for
 /// projects, root for all.
@@ -39,6 +49,7 @@ pub struct Quota {
     /// What others said last that they use, at the MDT that keeps the limits. `used` and
     /// `promised` are of the MDT that is asked.
     #[n(8)]
+    #[cbor(with = "AtMost::<MDTS_MAX>")]
     pub elsewhere: Option<Vec<UsedElsewhere>>,
     /// The limits are those of everybody who has none of their own.
     #[n(9)]
@@ -99,6 +110,7 @@ pub struct SetQuotaReply {
     pub quota: Quota,
     /// MDTs that did not say in time that they know.
     #[n(1)]
+    #[cbor(with = "AtMost::<MDTS_MAX>")]
     pub absent: Option<Vec<MdtIndex>>,
 }
 
@@ -117,6 +129,7 @@ pub struct ListQuotas {
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct ListQuotasReply {
     #[n(0)]
+    #[cbor(with = "AtMost::<PAGE_MAX>")]
     pub quotas: Vec<Quota>,
     #[n(1)]
     pub is_end: bool,
@@ -127,6 +140,7 @@ pub struct ListQuotasReply {
 pub struct SetProject {
     /// At most 256. Those that are gone meanwhile are left out.
     #[n(0)]
+    #[cbor(with = "AtMost::<PROJECT_FILES_MAX>")]
     pub ids: Vec<FileId>,
     /// 0: none.
     #[n(1)]
@@ -155,6 +169,7 @@ pub struct Promise {
     /// Nothing is wanted but to know whether any limit concerns these: who would pay for a file
     /// that is made here. Then only `None` or 0 is answered.
     #[n(3)]
+    #[cbor(with = "AtMost::<PAYERS_MAX>")]
     pub payers: Option<Vec<Payer>>,
 }
 
@@ -185,6 +200,7 @@ pub struct QuotaShares {
     pub known: u64,
     /// At most 1,024.
     #[n(4)]
+    #[cbor(with = "AtMost::<PAGE_MAX>")]
     pub shares: Vec<ShareHeld>,
 }
 
@@ -211,6 +227,7 @@ pub struct ShareHeld {
 pub struct QuotaSharesReply {
     /// Of those who have limits.
     #[n(0)]
+    #[cbor(with = "AtMost::<PAGE_MAX>")]
     pub shares: Vec<ShareGiven>,
 }
 
@@ -254,10 +271,12 @@ pub struct QuotaNewsReply {
     pub known: u64,
     /// In the order of their news, at most 1,024.
     #[n(2)]
+    #[cbor(with = "AtMost::<PAGE_MAX>")]
     pub limits: Vec<LimitsNews>,
     #[n(3)]
     pub is_end: bool,
     #[n(4)]
+    #[cbor(with = "AtMost::<KINDS_MAX>")]
     pub graces: Vec<KindGrace>,
     /// The clock of MDT0000, by which times in `limits` count.
     #[n(5)]

@@ -1,8 +1,9 @@
 //! Messages between a client and an MDS: extents that move without their bytes.
 
+use crate::bounds::EXTENTS_MAX;
 use crate::meta::LeaseGrant;
 use minicbor::{Decode, Encode};
-use tieline_types::{Attributes, ChunkId, Digest, Extent, FileId, SetTime};
+use tieline_types::{AtMost, Attributes, ChunkId, Digest, Extent, FileId, SetTime};
 
 /// Makes the chunks of one file's range part of another (or of the same, elsewhere), holes
 /// included. Both must have been opened, and what was written to them committed.
@@ -47,9 +48,11 @@ pub struct Compact {
     /// All extents that begin in the range of the first to the last, as they were read; at most
     /// 1,024. If they are not so any more, nothing happens.
     #[n(1)]
+    #[cbor(with = "AtMost::<EXTENTS_MAX>")]
     pub was: Vec<SeenExtent>,
     /// They cover the same bytes.
     #[n(2)]
+    #[cbor(with = "AtMost::<EXTENTS_MAX>")]
     pub extents: Vec<Extent>,
 }
 

@@ -4,8 +4,8 @@ use crate::meta::LeaseGrant;
 use minicbor::{Decode, Encode};
 use tieline_types::tape::WishFailure;
 use tieline_types::{
-    Attributes, ChunkRef, Digest, ErrorKind, FileId, Hsm, OnTape, OstIndex, TapeCopy, TapeWish,
-    WishState,
+    AtMost, Attributes, ChunkRef, Digest, ErrorKind, FileId, Hsm, OnTape, OstIndex, TapeCopy,
+    TapeWish, WishState,
 };
 
 /// A file shall be archived or restored, in the background: [`GetTape`] tells how far that is.
@@ -125,6 +125,7 @@ pub struct TapeWork {
     pub deed: TapeDeed,
     /// Parts of the file, in the order of their offsets.
     #[n(3)]
+    #[cbor(with = "AtMost::<{ TapeWork::PARTS_MAX }>")]
     pub parts: Vec<TapePart>,
     /// How many came before: what comes twice is taken once.
     #[n(4)]
@@ -161,7 +162,11 @@ pub enum TapeDeed {
         copy: TapeCopy,
     },
     #[n(3)]
-    Remove(#[n(0)] Vec<String>),
+    Remove(
+        #[n(0)]
+        #[cbor(with = "AtMost::<{ TapeCopy::URIS_MAX }>")]
+        Vec<String>,
+    ),
 }
 
 /// A part of a file that goes to tape, or comes from there.
@@ -215,6 +220,7 @@ pub enum DriveState {
     #[n(5)]
     Put {
         #[n(0)]
+        #[cbor(with = "AtMost::<{ TapeCopy::URIS_MAX }>")]
         uris: Vec<String>,
         #[n(1)]
         digest: Digest,

@@ -6,10 +6,11 @@
 //! Invariant: nothing is unpacked beyond [`UNPACKED_MAX`], whatever a peer says.
 
 use crate::BodyError;
+use crate::bounds::{OSTS_MAX, XATTRS_MAX};
 use crate::capability::{CapabilityGrant, Holder};
 use crate::meta::{DirectoryEntry, ExtentPage, LeaseGrant, Xattr};
 use minicbor::{Decode, Encode};
-use tieline_types::{Attributes, FileId, Layout, Name, OstIndex};
+use tieline_types::{AtMost, Attributes, FileId, Layout, Name, OstIndex};
 
 /// Files of a directory's trail, and directories in one report of trails.
 pub const TRAIL_MAX: usize = 256;
@@ -17,6 +18,8 @@ pub const TRAIL_MAX: usize = 256;
 pub const NAMED_MAX: usize = 4096;
 /// Entries in one answer.
 pub const ENTRIES_MAX: u32 = 8192;
+/// What a page may tell of: its entries, and what it was asked for.
+const TOLD_MAX: usize = ENTRIES_MAX as usize + NAMED_MAX;
 /// Bytes of a page before it is packed, and half as many of files.
 pub const BYTES_MAX: u32 = 2 << 20;
 /// What a page can have at most: the last entry may reach beyond the wish.
@@ -28,6 +31,7 @@ pub const UNPACKED_MAX: u32 = 3 * BYTES_MAX;
 pub struct ReadTree {
     /// Directories of one MDT, at most [`NAMED_MAX`]. The first is the one that somebody waits for.
     #[n(0)]
+    #[cbor(with = "AtMost::<NAMED_MAX>")]
     pub roots: Vec<FileId>,
     /// Levels below them that are told, too: a directory's own directories before its neighbours.
     #[n(1)]
@@ -58,6 +62,7 @@ pub struct ReadTreeReply {
     pub page: Packed,
     /// For reading those of its files that have chunks.
     #[n(2)]
+    #[cbor(with = "AtMost::<NAMED_MAX>")]
     pub capabilities: Option<Vec<CapabilityGrant>>,
     /// The MDT has quotas: what is written may have to be promised ([`crate::quotas`]).
     #[n(3)]
@@ -78,9 +83,11 @@ pub struct Packed {
 pub struct TreePage {
     /// Layouts of its files, each once.
     #[n(0)]
+    #[cbor(with = "AtMost::<TOLD_MAX>")]
     pub layouts: Vec<Layout>,
     /// Those that were reached. A directory that is among the entries and not here was not.
     #[n(1)]
+    #[cbor(with = "AtMost::<TOLD_MAX>")]
     pub directories: Vec<TreeDirectory>,
     /// There was more to tell than was asked for. Else, what is not told is not to be told.
     #[n(2)]
@@ -94,6 +101,7 @@ pub struct TreeDirectory {
     pub attributes: Attributes,
     /// In the order of the names' bytes.
     #[n(1)]
+    #[cbor(with = "AtMost::<TOLD_MAX>")]
     pub entries: Vec<TreeEntry>,
     /// Its last name is here.
     #[n(2)]
@@ -108,6 +116,7 @@ pub struct TreeDirectory {
 pub struct Trail {
     /// Small files in it, at most [`TRAIL_MAX`].
     #[n(0)]
+    #[cbor(with = "AtMost::<TRAIL_MAX>")]
     pub files: Vec<FileId>,
     /// The directory where the next file was opened.
     #[n(1)]
@@ -119,6 +128,7 @@ pub struct Trail {
 pub struct ReportTrails {
     /// At most [`TRAIL_MAX`], of one MDT.
     #[n(0)]
+    #[cbor(with = "AtMost::<TRAIL_MAX>")]
     pub trails: Vec<TrailOf>,
 }
 
@@ -147,6 +157,7 @@ pub struct TreeEntry {
     pub file: Option<FileBytes>,
     /// All extended attributes that the caller may see, if they are told.
     #[n(2)]
+    #[cbor(with = "AtMost::<XATTRS_MAX>")]
     pub xattrs: Option<Vec<Xattr>>,
 }
 
@@ -157,6 +168,7 @@ pub struct FileBytes {
     #[n(0)]
     pub layout: u32,
     #[n(1)]
+    #[cbor(with = "AtMost::<OSTS_MAX>")]
     pub stripe: Vec<OstIndex>,
     #[n(2)]
     pub extents: ExtentPage,
@@ -169,6 +181,7 @@ pub struct FileBytes {
 pub struct ReadFiles {
     /// Regular files of one MDT, at most [`NAMED_MAX`].
     #[n(0)]
+    #[cbor(with = "AtMost::<NAMED_MAX>")]
     pub ids: Vec<FileId>,
     /// No file begins behind so many bytes, before packing.
     #[n(1)]
@@ -189,6 +202,7 @@ pub struct ReadFilesReply {
     #[n(1)]
     pub page: Packed,
     #[n(2)]
+    #[cbor(with = "AtMost::<NAMED_MAX>")]
     pub capabilities: Option<Vec<CapabilityGrant>>,
     #[n(3)]
     pub has_limits: Option<bool>,
@@ -197,8 +211,10 @@ pub struct ReadFilesReply {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
 pub struct FilesPage {
     #[n(0)]
+    #[cbor(with = "AtMost::<TOLD_MAX>")]
     pub layouts: Vec<Layout>,
     #[n(1)]
+    #[cbor(with = "AtMost::<NAMED_MAX>")]
     pub files: Vec<ToldFile>,
     /// How many of the ids were looked at.
     #[n(2)]

@@ -612,7 +612,8 @@ fn pinned_bytes_are_there_without_servers() -> Result<()> {
             "head -c 5000000 /dev/urandom > t/u/b; echo s > t/c; sync t/a t/u/b",
         )?;
         program::shell(&near, "head -c 60000000 /dev/urandom > other; sync other")?;
-        let tree = federation.mount().join("t").to_string_lossy().into_owned();
+        let bare = mount_at(federation, "bare", &["-o", "cache=off"])?;
+        let tree = bare.join("t").to_string_lossy().into_owned();
         let refused = federation.try_tieline(&["pin", &tree])?;
         ensure!(!refused.status.success(), "pinned without a cache: {}", refused.stdout);
         ensure!(refused.stderr.contains("cache=DIR"), "{}", refused.stderr);
@@ -620,7 +621,7 @@ fn pinned_bytes_are_there_without_servers() -> Result<()> {
         let cache = federation.local("cache");
         let options = format!("ro,cache={},cache-size=40M", cache.display());
         let reader = mount_at(federation, "reader", &["-o", &options])?;
-        let name = "mount-2";
+        let name = "mount-3";
         let tree = reader.join("t").to_string_lossy().into_owned();
         let told = federation.tieline(&["pin", &tree])?;
         ensure!(told.contains("4 files") && told.contains("14000002 bytes"), "{told}");

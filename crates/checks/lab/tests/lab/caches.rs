@@ -4,8 +4,10 @@
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tieline_lab::federation::{Plan, with_plan};
 use tieline_lab::nodes::{
     CHUNK, Clients, PATIENCE, bytes, chunks, expect, finish, folder, number, reader, report, write,
 };
@@ -48,6 +50,78 @@ fn a_node_keeps_what_it_read_over_a_restart() -> Result<()> {
         let again = program::shell(&mount, "dd if=f bs=4096 skip=700 count=1 2>/dev/null | cksum")?;
         ensure!(piece == again);
         Ok(())
+    })
+}
+
+/// Promise 190: A mount keeps what it read from far away without being told, and so does the next
+/// one at that place; one that is near keeps nothing.
+#[test]
+fn what_came_from_far_away_is_kept_without_being_told() -> Result<()> {
+    if !tieline_lab::can_emulate_lines() {
+        return Ok(());
+    }
+    with_plan(&Plan::of(&["--netns", "--rtt", "20ms"]), |lab| {
+        let (wanted, caches) = (bytes(6, 3 * CHUNK), lab.dir().join("caches"));
+        write(lab, "f", &wanted)?;
+        expect(lab, "f", &wanted)?;
+        let dev = |mount: &Path, options: &[&str]| -> Result<()> {
+            let (mount, dir) = (mount.to_str().context("path")?, lab.dir());
+            let dir = dir.to_str().context("path")?;
+            let words = [&["dev", "mount", mount, "--dir", dir], options].concat();
+            lab.tieline(&words).map(drop)
+        };
+        let (far, near, off) = (folder(lab, "far")?, folder(lab, "near")?, folder(lab, "off")?);
+        dev(&far, &[])?;
+        finish(vec![reader(lab, &far, "f")?])?;
+        let kept = || number(&report(&far)?, &["node", "bytes"]);
+        let is_kept = || kept().is_ok_and(|bytes| bytes >= 3 * CHUNK as u64);
+        program::until("all is kept", PATIENCE, is_kept)?;
+        lab.unmount(&far)?;
+        dev(&far, &[])?;
+        ensure!(fs::read(far.join("f"))? == wanted);
+        let told = report(&far)?;
+        ensure!(number(&told, &["oss_round_trips"])? == 0, "{told}");
+        let own: Vec<_> =
+            fs::read_dir(&caches)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+        ensure!(own.len() == 1, "{own:?}");
+        ensure!(own.iter().all(|path| mode(path).is_ok_and(|mode| mode == 0o700)), "{own:?}");
+        // One is at the site where all of it lies; the other is told to keep nothing.
+        dev(&near, &["--site", "uf"])?;
+        dev(&off, &["-o", "cache=off"])?;
+        for mount in [&near, &off] {
+            ensure!(fs::read(mount.join("f"))? == wanted);
+        }
+        let status = lab.tieline(&["cache", "status", near.to_str().context("path")?])?;
+        ensure!(status.contains("nothing is kept yet"), "{status}");
+        ensure!(fs::read_dir(&caches)?.count() == 1);
+        Ok(())
+    })
+}
+
+fn mode(path: &Path) -> Result<u32> {
+    Ok(fs::metadata(path)?.permissions().mode() & 0o7777)
+}
+
+/// Bytes of data servers that are ruled krb5p are on no disk that nobody named for them.
+#[test]
+fn what_is_ruled_private_is_not_kept_without_being_told() -> Result<()> {
+    if !tieline_lab::can_emulate_lines() || !tieline_lab::has_kdc() {
+        return Ok(());
+    }
+    let words = ["--netns", "--rtt", "20ms", "--kerberos", "--sec", "krb5p"];
+    with_plan(&Plan::proven(&words), |lab| {
+        let wanted = bytes(7, CHUNK);
+        write(lab, "f", &wanted)?;
+        let far = lab.mount_again()?;
+        ensure!(fs::read(far.join("f"))? == wanted);
+        std::thread::sleep(Duration::from_secs(1));
+        ensure!(!lab.dir().join("caches").exists());
+        let trusting = folder(lab, "trusting")?;
+        let (mount, dir) = (trusting.to_str().context("path")?, lab.dir());
+        let dir = dir.to_str().context("path")?;
+        lab.tieline(&["dev", "mount", mount, "--dir", dir, "-o", "at-rest=trusted"])?;
+        ensure!(fs::read(trusting.join("f"))? == wanted);
+        program::until("it is kept", PATIENCE, || lab.dir().join("caches").exists())
     })
 }
 

@@ -141,7 +141,8 @@ impl Shared {
                 state.kept.cut(&self.keep, &cuts);
                 state.rest();
                 if length > 0 {
-                    state.late.lose_bytes(id, length, &error, is_kept);
+                    let why = (error.kind(), error.to_string());
+                    state.late.lose_bytes(id, length, why, is_kept);
                     state.late.say(id);
                 }
                 Some(length)

@@ -19,13 +19,7 @@ use tieline_types::{Attributes, ErrorKind, FileId, Name};
 use tieline_wire::meta::{Batch, BatchItem, BatchOutcome, BatchReply, LeaseGrant};
 use tieline_wire::{Op, Request};
 
-/// Items in one batch.
-pub const ITEMS_MAX: usize = 4096;
-
 pub async fn run<'a>(view: &mut View<'a>, request: &'a Batch) -> Result<BatchReply> {
-    if request.items.len() > ITEMS_MAX {
-        return Err(Error::Invalid { what: "a batch has more than 4096 items" });
-    }
     let own = view.scene;
     let done = view.outcomes.len();
     for (index, item) in request.items.iter().enumerate().skip(done) {

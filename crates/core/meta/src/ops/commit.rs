@@ -44,9 +44,7 @@ pub async fn run(view: &mut View<'_>, request: &Commit) -> Result<AttributesRepl
     let written = view.scene.written(said, inode.mtime);
     (inode.mtime, inode.ctime) = Time::after_write((inode.mtime, inode.ctime), written);
     inode.bytes_change(view.next_version(&inode));
-    if request.clears_setid {
-        inode.mode = inode.mode.without_setid(view.scene.caller.may_setgid(inode.gid));
-    }
+    set_attributes::bytes_change(view.scene.caller, request.clears_setid, &mut inode);
     view.put_inode(id, &inode);
     view.touch_file(id, &inode);
     Ok(AttributesReply {

@@ -5,21 +5,25 @@
 //! counted. So no lease is taken back, and whoever still has the old extents reads the old chunks,
 //! which are kept as all freed ones are.
 
+use super::list_xattrs::capability;
 use super::{EXTENTS_MAX, commit, open};
 use crate::chunks::{self, Naming};
 use crate::error::{Error, Result};
 use crate::mirrors;
 use crate::permission;
 use crate::view::View;
-use tieline_format::mdt::{StoredContent, StoredExtent};
+use tieline_format::mdt::{Inode, StoredContent, StoredExtent};
 use tieline_ranges::stored::Extents;
-use tieline_types::{ChunkId, Content, Digest, Extent};
+use tieline_types::{ChunkId, Content, Digest, Extent, FileId, Mode};
 use tieline_wire::ranges::{Compact, CompactReply, SeenContent, SeenExtent};
 
 pub async fn run(view: &mut View<'_>, request: &Compact) -> Result<CompactReply> {
     let inode = view.inode(request.id).await?;
     open::check_kind(request.id, &inode)?;
     permission::check_handle(&view.scene, (request.id, &inode), &[permission::WRITE])?;
+    // Else what was there could be guessed at.
+    permission::check_handle(&view.scene, (request.id, &inode), &[permission::READ])?;
+    check_rights_stay(view, request.id, &inode).await?;
     let range = check(request)?;
     let found = chunks::between(view, request.id, range, EXTENTS_MAX).await?;
     let is_same = found.is_some_and(|found| is_as_seen(&found, &request.was));
@@ -34,6 +38,20 @@ pub async fn run(view: &mut View<'_>, request: &Compact) -> Result<CompactReply>
         // The ranges are the same, and they are few.
         _ => unreachable!("the same bytes are covered"),
     }
+}
+
+/// That the bytes are the same is the client's word. A program that runs with rights of others
+/// keeps them only if who says it could give them.
+async fn check_rights_stay(view: &mut View<'_>, id: FileId, inode: &Inode) -> Result<()> {
+    let caller = view.scene.caller;
+    let gives_group = inode.mode.has(Mode::SETGID) && !caller.may_setgid(inode.gid);
+    let gives_user = inode.mode.has(Mode::SETUID) && !permission::is_owner(inode, caller);
+    let is_plain = !gives_group && !gives_user;
+    if caller.is_root() || is_plain && capability(view, id, inode).await?.is_none() {
+        return Ok(());
+    }
+    let wish = "replace bytes of a program that runs with rights of others";
+    Err(Error::Denied { id, uid: caller.uid.0, wish })
 }
 
 /// The range that is rewritten.

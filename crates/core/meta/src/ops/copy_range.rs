@@ -55,9 +55,7 @@ pub async fn run(view: &mut View<'_>, request: &CopyRange) -> Result<CopyRangeRe
         inode.mtime = view.scene.written(mtime, inode.mtime);
         inode.ctime = view.scene.at;
         inode.bytes_change(view.next_version(&inode));
-        if request.clears_setid {
-            inode.mode = inode.mode.without_setid(view.scene.caller.may_setgid(inode.gid));
-        }
+        set_attributes::bytes_change(view.scene.caller, request.clears_setid, &mut inode);
         list_xattrs::drop_capability(view, request.to, &mut inode).await?;
         view.put_inode(request.to, &inode);
         view.touch_file(request.to, &inode);

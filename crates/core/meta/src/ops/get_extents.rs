@@ -3,7 +3,7 @@
 use super::{EXTENTS_MAX, lease, open};
 use crate::chunks;
 use crate::error::Result;
-use crate::permission::{READ, WRITE, check_handle};
+use crate::permission::{READ, check_handle};
 use crate::view::{View, unit_of};
 use tieline_wire::meta::{GetExtents, GetExtentsReply};
 
@@ -11,7 +11,7 @@ pub async fn run(view: &mut View<'_>, request: &GetExtents) -> Result<GetExtents
     let id = request.id;
     let inode = view.inode(id).await?;
     open::check_kind(id, &inode)?;
-    check_handle(&view.scene, (id, &inode), &[READ, WRITE])?;
+    check_handle(&view.scene, (id, &inode), &[READ])?;
     let limit = (request.limit as usize).clamp(1, EXTENTS_MAX);
     let page = chunks::page(view, id, &inode, request.offset, limit).await?;
     Ok(GetExtentsReply {

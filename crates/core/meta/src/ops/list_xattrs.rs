@@ -120,16 +120,23 @@ pub fn check_remove(
 
 /// A file whose bytes or owner change is not the program any more that was given these rights.
 pub async fn drop_capability(view: &mut View<'_>, id: FileId, inode: &mut Inode) -> Result<()> {
-    if inode.xattrs == Some(0) {
-        return Ok(());
-    }
-    let Ok(name) = XattrName::new(CAPABILITY) else { return Ok(()) };
-    let there: Option<XattrValue> = view.record(key::xattr(id, &name)).await?;
-    if there.is_some() {
+    if let Some(name) = capability(view, id, inode).await? {
         view.delete(key::xattr(id, &name));
         inode.xattrs = inode.xattrs.map(|count| count.saturating_sub(1));
     }
     Ok(())
+}
+
+/// The attribute that gives a file capabilities, if it has it.
+pub async fn capability(
+    view: &mut View<'_>,
+    id: FileId,
+    inode: &Inode,
+) -> Result<Option<XattrName>> {
+    let name = XattrName::new(CAPABILITY).ok().filter(|_| inode.xattrs != Some(0));
+    let Some(name) = name else { return Ok(None) };
+    let there: Option<XattrValue> = view.record(key::xattr(id, &name)).await?;
+    Ok(there.map(|_| name))
 }
 
 fn has_user_xattrs(inode: &Inode) -> bool {

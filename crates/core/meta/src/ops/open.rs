@@ -52,9 +52,11 @@ pub async fn reply(
     extents_max: usize,
     unit: FileId,
 ) -> Result<OpenReply> {
-    let extents = match view.hides_bytes {
-        true => ExtentPage::default(),
-        false => chunks::page(view, id, &inode, 0, extents_max).await?,
+    // Who may write alone is not told of bytes, nor where they are.
+    let may_read = permission::check_handle(&view.scene, (id, &inode), &[READ]).is_ok();
+    let extents = match may_read && !view.hides_bytes {
+        true => chunks::page(view, id, &inode, 0, extents_max).await?,
+        false => ExtentPage::default(),
     };
     Ok(OpenReply {
         attributes: view.attributes(id, &inode),

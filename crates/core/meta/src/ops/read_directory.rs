@@ -2,7 +2,7 @@
 
 use super::{ENTRIES_MAX, lease};
 use crate::error::{Error, Result};
-use crate::permission::{self, READ};
+use crate::permission::{self, READ, SEARCH};
 use crate::view::{View, decode};
 use std::collections::BTreeMap;
 use tieline_format::mdt::{Entry, key};
@@ -28,7 +28,8 @@ pub async fn run(view: &mut View<'_>, request: &ReadDirectory) -> Result<ReadDir
         let Entry { id, kind } = entry;
         reply.entries.push(DirectoryEntry { name, id, kind, attributes: None, target: None });
     }
-    if request.is_plus {
+    // Names are for who may read it, what they lead to for who may search it.
+    if request.is_plus && permission::is_allowed(&directory, view.scene.caller, SEARCH) {
         add_attributes(view, &mut reply).await?;
     }
     Ok(reply)

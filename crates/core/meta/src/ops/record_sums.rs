@@ -13,8 +13,6 @@ use tieline_types::ObjectName;
 use tieline_types::checksum::BLOCK;
 use tieline_wire::meta::{ChunkSums, RecordSums, RecordSumsReply};
 
-/// As the message says.
-const SUMS_MAX: usize = 64;
 const KEPT_IS_WRONG: &str =
     "the checksum that was kept with an adopted file is not that of its bytes";
 
@@ -22,9 +20,6 @@ pub async fn run(view: &mut View<'_>, request: &RecordSums) -> Result<RecordSums
     let caller = view.scene.caller;
     if !caller.is_root() {
         return Err(Error::NotRoot { uid: caller.uid.0, wish: "record checksums" });
-    }
-    if request.sums.len() > SUMS_MAX {
-        return Err(Error::Invalid { what: "more than 64 chunks have their checksums recorded" });
     }
     view.inode(request.id).await?;
     let known = read_chunks(view, request.sums.iter().map(|sums| sums.chunk).collect()).await?;

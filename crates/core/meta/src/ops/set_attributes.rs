@@ -196,9 +196,14 @@ async fn change_size(view: &mut View<'_>, id: FileId, inode: &mut Inode, size: u
     }
     inode.bytes_change(view.next_version(inode));
     inode.mtime = view.scene.at;
-    let caller = view.scene.caller;
-    if !caller.is_root() {
+    bytes_change(view.scene.caller, false, inode);
+    Ok(())
+}
+
+/// Bytes change, and with them setuid and setgid end: only root may keep them, and only where his
+/// kernel lets him.
+pub fn bytes_change(caller: &Caller, clears_setid: bool, inode: &mut Inode) {
+    if clears_setid || !caller.is_root() {
         inode.mode = inode.mode.without_setid(caller.may_setgid(inode.gid));
     }
-    Ok(())
 }

@@ -11,6 +11,8 @@ mod model;
 mod names;
 mod ranges;
 mod renames;
+mod says;
+mod told;
 mod trust;
 mod uploads;
 mod xattrs;

@@ -24,13 +24,13 @@ use tieline_types::checksum::{BLOCK, block_count, crc32c};
 use tieline_types::{Algorithm, ChunkId, Digest, Encoding, Grant, GrantedId, MdtIndex};
 
 const MAGIC: [u8; 6] = *b"TLNCCH";
-/// Of a granted chunk.
-const VERSION: u16 = 1;
+/// Of a granted chunk. 1 was of those whose ranges data servers had not proven.
+const VERSION: u16 = 3;
 /// Of one that is named by its content.
 const VERSION_CONTENT: u16 = 2;
 const HEADER: u64 = BLOCK as u64;
 /// Bytes of the header that mean something; the rest are zeroes.
-const HEADER_USED: usize = 72;
+pub const HEADER_USED: usize = 72;
 const LINE: u64 = 8;
 
 /// Bytes of a chunk, and where they begin in it.
@@ -299,7 +299,7 @@ fn header(known: &Known) -> Vec<u8> {
     bytes
 }
 
-fn parse(bytes: &[u8; HEADER_USED]) -> Option<Known> {
+pub(crate) fn parse(bytes: &[u8; HEADER_USED]) -> Option<Known> {
     let (summed, check) = bytes.split_last_chunk::<4>()?;
     let (magic, rest) = summed.split_first_chunk::<6>()?;
     let (version, rest) = rest.split_first_chunk::<2>()?;

@@ -1,51 +1,86 @@
-//! Room in memory for bulk that waits for its requests.
+//! Room in memory for what waits for its requests, or is them.
 
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// How long a frame's bulk waits for room before it is skipped.
-const BUDGET_PATIENCE: Duration = Duration::from_secs(10);
-
 /// A share of a [`Budget`], given back when dropped.
 #[derive(Debug, Default)]
 pub struct Held {
-    _permit: Option<OwnedSemaphorePermit>,
+    _of_one: Option<OwnedSemaphorePermit>,
+    _of_all: Option<OwnedSemaphorePermit>,
 }
 
-/// Room in memory for bulk, shared by many connections. Cloned freely.
-#[derive(Clone)]
+/// Room in memory, shared by many connections. Cloned freely.
+///
+/// Of what all may have, one of them has no more than its share ([`Budget::share`]): whoever wants
+/// more waits for what is his own, and the others pass by.
+#[derive(Clone, Default)]
 pub struct Budget {
-    room: Option<Arc<Semaphore>>,
+    of_one: Option<Room>,
+    of_all: Option<Room>,
+}
+
+#[derive(Clone)]
+struct Room {
+    free: Arc<Semaphore>,
     total: u32,
+}
+
+impl Room {
+    fn new(bytes: usize) -> Self {
+        let total = u32::try_from(bytes.min(Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
+        Self { free: Arc::new(Semaphore::new(total as usize)), total }
+    }
+
+    async fn hold(&self, bytes: u32) -> Option<OwnedSemaphorePermit> {
+        self.free.clone().acquire_many_owned(bytes.min(self.total)).await.ok()
+    }
 }
 
 impl Budget {
     pub fn new(bytes: usize) -> Self {
-        let total = u32::try_from(bytes.min(Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
-        Self { room: Some(Arc::new(Semaphore::new(total as usize))), total }
+        Self { of_one: None, of_all: Some(Room::new(bytes)) }
     }
 
     /// For an end that receives only what it asked for.
     pub fn unlimited() -> Self {
-        Self { room: None, total: 0 }
+        Self::default()
     }
 
-    /// Room for `bytes`, or for as many as there are in all.
-    pub(super) async fn hold(&self, bytes: u32) -> Option<Held> {
-        let Some(room) = self.room.as_ref().filter(|_| bytes > 0) else {
+    /// The same for one of those who share it: no more than `bytes` at the same time.
+    pub fn share(&self, bytes: usize) -> Self {
+        Self { of_one: Some(Room::new(bytes)), of_all: self.of_all.clone() }
+    }
+
+    /// Room for `bytes`, or for as many as there are in all, if there is some in time.
+    pub(super) async fn hold(&self, bytes: u32, patience: Duration) -> Option<Held> {
+        if bytes == 0 {
             return Some(Held::default());
+        }
+        let held = async {
+            let mut held = Held::default();
+            if let Some(room) = &self.of_one {
+                held._of_one = Some(room.hold(bytes).await?);
+            }
+            if let Some(room) = &self.of_all {
+                held._of_all = Some(room.hold(bytes).await?);
+            }
+            Some(held)
         };
-        let permit =
-            timeout(BUDGET_PATIENCE, room.clone().acquire_many_owned(bytes.min(self.total)));
-        Some(Held { _permit: Some(permit.await.ok()?.ok()?) })
+        timeout(patience, held).await.ok().flatten()
     }
 
     /// Counts bytes that are in memory already, as far as there is room to count them.
     pub fn count(&self, bytes: usize) -> Held {
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(self.total);
-        let permit = self.room.clone().and_then(|room| room.try_acquire_many_owned(bytes).ok());
-        Held { _permit: permit }
+        let count = |room: &Room| {
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(room.total);
+            room.free.clone().try_acquire_many_owned(bytes).ok()
+        };
+        Held {
+            _of_one: self.of_one.as_ref().and_then(count),
+            _of_all: self.of_all.as_ref().and_then(count),
+        }
     }
 }

@@ -13,7 +13,9 @@
 //! Invariants: lengths are checked before anything is opened, and the head before room for bulk is
 //! taken; nothing is handed on before it was opened.
 
-use super::{Begun, FILE_STEP, FrameReader, FrameWriter, GATHER, OutFrame, ReadError};
+use super::{
+    Begun, FILE_STEP, FrameReader, FrameWriter, GATHER, OutFrame, ReadError, room_for_body,
+};
 use bytes::{Buf, Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -76,6 +78,10 @@ impl FrameReader {
         if length < FrameHeader::LENGTH {
             return Err(ReadError::Torn);
         }
+        if self.head_room.is_none() {
+            let body = prefix.head - FrameHeader::LENGTH as u32;
+            self.head_room = Some(room_for_body(&self.bodies, body).await?);
+        }
         self.fill(PREFIX + length + TAG).await?;
         let opener = self.opener.as_mut().ok_or(ReadError::Torn)?;
         self.buffer.advance(PREFIX);
@@ -92,6 +98,7 @@ impl FrameReader {
         }
         FrameHeader::verify(&raw, &sealed)?;
         begun.body = Some(sealed.freeze());
+        begun.body_room = self.head_room.take();
         begun.is_bulk_sealed = opener.level() >= Level::Integrity;
         Ok(begun)
     }

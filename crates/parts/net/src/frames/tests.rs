@@ -18,7 +18,8 @@ async fn pair_with(budget: Budget) -> (FrameWriter, FrameReader) {
 
 fn frame(number: u64, body: usize, bulk: Bulk) -> OutFrame {
     let body = vec![number as u8; body];
-    OutFrame::new(FrameKind::Request, RequestNumber(number), body, bulk)
+    let frame = OutFrame::new(FrameKind::Request, RequestNumber(number), body, bulk);
+    frame.with(|header| header.op = Op::PutChunk.number())
 }
 
 fn bytes(number: u64, length: usize) -> Bulk {
@@ -124,6 +125,52 @@ async fn bulk_waits_for_room_and_is_skipped_when_there_is_none() {
     assert_eq!(bulk_of(reader.next().await.unwrap()).len(), 600);
     // More than there is in all takes all there is.
     assert_eq!(bulk_of(reader.next().await.unwrap()).len(), 5000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bulk_that_no_call_wants_is_not_kept() {
+    let budget = Budget::new(1000);
+    let (writer, mut reader) = pair_with(budget.clone()).await;
+    let unwanted = frame(1, 10, bytes(1, 700)).with(|header| header.op = Op::GetMap.number());
+    tokio::spawn(send(writer, vec![unwanted, frame(2, 10, bytes(2, 900))]));
+    let first = reader.next().await.unwrap();
+    assert!(matches!(first.bulk, InBulk::Skipped));
+    assert_eq!(bulk_of(reader.next().await.unwrap()).len(), 900);
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_bodies_take_room_with_what_is_made_of_them() {
+    let (long, short) = (100 << 10, BODY_FREE as usize);
+    let bodies = Budget::new(long * BODY_WEIGHT as usize * 3 / 2);
+    let (writer, mut reader) = pair().await;
+    reader.unlimit(bodies.clone(), Budget::unlimited());
+    let lengths = [long, short, long, long];
+    let frames = lengths.into_iter().zip(0..);
+    let frames = frames.map(|(body, at)| frame(at, body, Bulk::Empty)).collect();
+    tokio::spawn(send(writer, frames));
+    let first = reader.next().await.unwrap();
+    let _short = reader.next().await.unwrap();
+    let begun = tokio::time::Instant::now();
+    // Dropped meanwhile, the reader loses nothing.
+    assert!(timeout(Duration::from_secs(5), reader.next()).await.is_err());
+    drop(first);
+    let third = reader.next().await.unwrap();
+    assert_eq!((third.header.number.0, third.body.len()), (2, long));
+    assert!(begun.elapsed() <= Duration::from_secs(5));
+    assert!(matches!(reader.next().await, Err(ReadError::NoRoom)));
+    assert!(begun.elapsed() >= BODY_PATIENCE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_takes_his_share_leaves_the_rest() {
+    let all = Budget::new(1000);
+    let (one, other) = (all.share(600), all.share(600));
+    let held = one.hold(600, BULK_PATIENCE).await.unwrap();
+    assert!(one.hold(1, BULK_PATIENCE).await.is_none());
+    let rest = other.hold(400, BULK_PATIENCE).await;
+    assert!(rest.is_some());
+    drop(held);
+    assert!(one.hold(600, BULK_PATIENCE).await.is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -256,10 +303,26 @@ mod sealed {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn long_sealed_bodies_take_room_too() {
+        let long = 100 << 10;
+        let bodies = Budget::new(long * BODY_WEIGHT as usize);
+        let (writer, mut reader) = pair_of(Flavor::Krb5p, Budget::unlimited()).await;
+        reader.unlimit(bodies, Budget::unlimited());
+        let frames = (0..3).map(|at| frame(at, long, Bulk::Empty)).collect();
+        tokio::spawn(send(writer, frames));
+        let first = reader.next().await.unwrap();
+        assert!(timeout(Duration::from_secs(5), reader.next()).await.is_err());
+        drop(first);
+        let second = reader.next().await.unwrap();
+        assert_eq!((second.header.number.0, second.body.len()), (1, long));
+        assert!(matches!(reader.next().await, Err(ReadError::NoRoom)));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn bulk_without_room_is_passed_over_and_the_next_frame_opens() {
         let budget = Budget::new(1 << 20);
         let (writer, mut reader) = pair_of(Flavor::Krb5p, budget.clone()).await;
-        let _taken = budget.hold(1 << 20).await.unwrap();
+        let _taken = budget.hold(1 << 20, BULK_PATIENCE).await.unwrap();
         tokio::spawn(send(writer, vec![frame(1, 9, bytes(1, 900_000)), frame(2, 9, Bulk::Empty)]));
         assert!(matches!(reader.next().await.unwrap().bulk, InBulk::Skipped));
         assert_eq!(reader.next().await.unwrap().header.number.0, 2);

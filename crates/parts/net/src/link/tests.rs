@@ -89,7 +89,12 @@ impl Script {
         header.number = RequestNumber(number);
         set(&mut header);
         let bulk = InBulk::Here(Bytes::new(), crate::frames::Held::default());
-        self.handle(Event::Frame(Frame { header, body: Bytes::from_static(body), bulk }))
+        self.handle(Event::Frame(Frame {
+            header,
+            body: Bytes::from_static(body),
+            bulk,
+            room: Default::default(),
+        }))
     }
 
     fn wait(&mut self, seconds: u64) -> Vec<String> {
@@ -331,7 +336,7 @@ fn a_server_is_asked_what_time_it_is_there_and_again_while_there_is_work() {
         let mut header = tieline_wire::FrameHeader::new(FrameKind::Reply);
         (header.number, header.op) = (RequestNumber(1 + second), Op::GetAttributes.number());
         let bulk = InBulk::Here(Bytes::new(), crate::frames::Held::default());
-        let reply = Frame { header, body: Bytes::new(), bulk };
+        let reply = Frame { header, body: Bytes::new(), bulk, room: Default::default() };
         asked += sent_by(&mut script, Event::Frame(reply));
         // The second time it does not say, as servers of earlier versions do not.
         script.frame(FrameKind::Pong, 0, |_| {}, if asked < 2 { body(82) } else { b"" });

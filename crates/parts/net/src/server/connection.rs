@@ -10,7 +10,8 @@
 //! overlap; when `serve` returns, nothing of the connection is left running.
 
 use super::lobby::Guest;
-use super::request::{Asked, answer_request, reply_frame, unreadable};
+use super::parties::Party;
+use super::request::{Asked, answer_request, reply_frame, unreadable, without_bulk};
 use super::seats::Seat;
 use super::{Notifier, Shared, refusal, refuse, stopped};
 use crate::frames::{Frame, FrameReader, FrameWriter, Held, InBulk, OutFrame, ReadError};
@@ -26,7 +27,7 @@ use tieline_telemetry::metrics::METRICS;
 use tieline_types::{ErrorKind, RequestNumber, SessionId};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
 use tieline_wire::{
-    Failure, FrameHeader, FrameKind, Hello, Op, Refusal, Request, ServerTime, Welcome,
+    BodyError, Failure, FrameHeader, FrameKind, Hello, Op, Refusal, ServerTime, Welcome,
 };
 use tieline_world::{Bulk, Connection};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -70,7 +71,7 @@ pub(super) async fn serve(
         }
         Err(_) => return tracing::info!(peer = address, "closed: no hello came in time"),
     };
-    reader.unlimit();
+    reader.unlimit(greeted.party.bodies.clone(), greeted.party.bulk.clone());
     drop(guest);
     let seat = tokio::select! {
         biased;
@@ -106,7 +107,8 @@ struct Greeted {
     peer: Peer,
     /// When the proof ends.
     until: Option<Instant>,
-    _place: OwnedSemaphorePermit,
+    party: Arc<Party>,
+    _places: [OwnedSemaphorePermit; 2],
 }
 
 async fn greet(
@@ -119,8 +121,9 @@ async fn greet(
     if frame.header.kind != FrameKind::Hello {
         return Err(no(ErrorKind::Protocol, format!("{:?} before hello", frame.header.kind)));
     }
-    let hello: Hello = tieline_wire::decode(&frame.body)
+    let mut hello: Hello = tieline_wire::decode(&frame.body)
         .map_err(|error| no(ErrorKind::Protocol, format!("hello cannot be read: {error}")))?;
+    hello.description = hello.description.chars().take(Hello::DESCRIPTION_MAX).collect();
     let version = version_for(&hello).ok_or_else(|| {
         let (oldest, newest) = (hello.version_oldest, hello.version_newest);
         let detail = format!(
@@ -144,10 +147,19 @@ async fn greet(
         principal: proven.peer.map(Into::into),
         flavor: proven.flavor,
     };
+    let party = shared.parties.of(&peer);
+    let of_party = party.connection().ok_or_else(|| {
+        tracing::warn!(peer = address, party = %party.name, "too many connections: refused");
+        let detail = format!(
+            "{} has as many connections to this server as one may have: close some of them",
+            party.name
+        );
+        no(ErrorKind::Overloaded, detail)
+    })?;
     let welcome = shared.service.welcome(&hello, &peer).await.map_err(NotGreeted::Refused)?;
     let features = welcome.features | if slows_at_losses { Welcome::SLOWS_AT_LOSSES } else { 0 };
     let welcome = Welcome { version, flavor: peer.flavor, features, ..welcome };
-    Ok(Greeted { welcome, hello, peer, until: proven.until, _place: place })
+    Ok(Greeted { welcome, hello, peer, until: proven.until, party, _places: [place, of_party] })
 }
 
 /// The newest version that both ends speak.
@@ -310,7 +322,7 @@ impl Sitting {
             FrameKind::Cancel => self.cancel(number),
             // With its place: who pings and reads no answer is not read either.
             FrameKind::Ping => {
-                let holds = Holds::new(place, Held::default());
+                let holds = Holds::new([place], Held::default());
                 let told = self.shared.service.now().map(|now| ServerTime { now });
                 let body = told.map_or_else(Vec::new, |told| tieline_wire::encode(&told));
                 let pong = OutFrame::new(FrameKind::Pong, number, body, Bulk::Empty);
@@ -340,27 +352,35 @@ impl Sitting {
             return Err(End::Violation(format!("request {} is under way", header.number)));
         }
         METRICS.bulk_received_bytes.inc_by(header.bulk_length.into());
-        let (envelope, request) = match Request::decode(header.op, &frame.body) {
-            Ok(decoded) => decoded,
-            Err(error) => {
-                self.answer(header, Err(unreadable(&error)), place);
-                return Ok(());
-            }
+        let Some(op) = Op::from_number(header.op) else {
+            let failure = unreadable(&BodyError::UnknownCall(header.op));
+            self.answer(header, Err(failure), place);
+            return Ok(());
         };
         let (bulk, held) = match frame.bulk {
             InBulk::Here(bulk, held) => (bulk, held),
             InBulk::Skipped => {
-                let detail = "no memory for the bytes of the request: try again";
-                self.answer(header, Err(Failure::new(ErrorKind::Overloaded, detail)), place);
+                self.answer(header, Err(without_bulk(op)), place);
                 return Ok(());
             }
         };
-        let op = request.op();
+        let Some(of_party) = self.greeted.party.request() else {
+            let detail = format!(
+                "{} has as many requests under way at this server as one may have: ask again when \
+                 some are answered",
+                self.greeted.party.name
+            );
+            self.answer(header, Err(Failure::new(ErrorKind::Overloaded, detail)), place);
+            return Ok(());
+        };
         let principal = self.greeted.peer.principal.clone();
         let client = self.greeted.hello.client;
         let address = self.address.clone();
+        let party = self.greeted.party.clone();
+        let (body, held) = (frame.body, [held, frame.room]);
+        let places = [place, of_party];
         let asked =
-            Asked { header, envelope, principal, address, client, request, bulk, held, place };
+            Asked { header, body, op, principal, address, client, party, bulk, held, places };
         let (shared, peer) = (self.shared.clone(), self.peer.clone());
         let work = answer_request(shared, peer, self.session, self.outbox.clone(), asked);
         let task = self.requests.spawn(work);
@@ -400,7 +420,7 @@ impl Sitting {
 
     /// Answers without asking the service.
     fn answer(&self, header: FrameHeader, response: Response, place: OwnedSemaphorePermit) {
-        let holds = Holds::new(place, Held::default());
+        let holds = Holds::new([place], Held::default());
         self.outbox.push_holding(reply_frame(header.number, header.op, response), holds);
     }
 }
@@ -452,7 +472,7 @@ async fn next_with_place(
 }
 
 /// An error with its causes, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
 }

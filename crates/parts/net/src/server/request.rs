@@ -4,14 +4,17 @@
 //! be completed.
 
 use super::Shared;
+use super::connection::chain;
+use super::parties::Party;
 use crate::frames::{Held, OutFrame};
 use crate::outbox::{Holds, Outbox};
 use crate::{CallContext, Reply, Response};
+use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{ClientId, ErrorKind, RequestNumber, SessionId};
-use tieline_wire::{BodyError, Envelope, Failure, FrameHeader, FrameKind, Op, Request};
+use tieline_wire::{BodyError, Failure, FrameHeader, FrameKind, Op, Request};
 use tieline_world::Bulk;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -22,20 +25,31 @@ pub(super) fn unreadable(error: &BodyError) -> Failure {
         BodyError::UnknownCall(_) => ErrorKind::NotSupported,
         BodyError::Malformed(_) | BodyError::Trailing(_) | BodyError::Packed => ErrorKind::Protocol,
     };
-    Failure::new(kind, format!("this server cannot read the request: {error}"))
+    Failure::new(kind, format!("this server cannot read the request: {}", chain(error)))
+}
+
+/// Of a request whose bulk was not kept.
+pub(super) fn without_bulk(op: Op) -> Failure {
+    if !op.takes_bulk() {
+        let detail = format!("{} takes no bytes beside it", op.name());
+        return Failure::new(ErrorKind::Protocol, detail);
+    }
+    let detail = "no memory for the bytes of the request: try again";
+    Failure::new(ErrorKind::Overloaded, detail)
 }
 
 /// A request, and what it holds while it is at work.
 pub(super) struct Asked {
     pub(super) header: FrameHeader,
-    pub(super) envelope: Envelope,
+    pub(super) op: Op,
+    pub(super) body: Bytes,
     pub(super) principal: Option<Arc<str>>,
     pub(super) address: Arc<str>,
     pub(super) client: ClientId,
-    pub(super) request: Request,
-    pub(super) bulk: bytes::Bytes,
-    pub(super) held: Held,
-    pub(super) place: OwnedSemaphorePermit,
+    pub(super) party: Arc<Party>,
+    pub(super) bulk: Bytes,
+    pub(super) held: [Held; 2],
+    pub(super) places: [OwnedSemaphorePermit; 2],
 }
 
 pub(super) async fn answer_request(
@@ -45,18 +59,24 @@ pub(super) async fn answer_request(
     outbox: Outbox,
     asked: Asked,
 ) -> RequestNumber {
-    let Asked { header, envelope, principal, address, client, request, bulk, held, place } = asked;
-    let (number, op, begun) = (header.number, request.op(), Instant::now());
+    let Asked { header, op, body, principal, address, client, party, bulk, held, places } = asked;
+    let (number, begun) = (header.number, Instant::now());
     let patience = match header.deadline_ms {
         0 => None,
         millis => Some(Duration::from_millis(millis.into())),
     };
-    let context = CallContext { session, number, envelope, principal, address, client, patience };
-    let span = tracing::info_span!(
-        "request", %peer, %session, request = %number, op = op.name(),
-        caller = %context.envelope.caller.uid
-    );
-    let call = shared.service.call(context, request, bulk).instrument(span);
+    let service = shared.service.clone();
+    let call = party.in_turn(async move {
+        let (envelope, request) = Request::decode(header.op, &body).map_err(|e| unreadable(&e))?;
+        drop(body);
+        let context =
+            CallContext { session, number, envelope, principal, address, client, patience };
+        let span = tracing::info_span!(
+            "request", %peer, %session, request = %number, op = op.name(),
+            caller = %context.envelope.caller.uid
+        );
+        service.call(context, request, bulk).instrument(span).await
+    });
     let response = match patience {
         None => call.await,
         Some(patience) => tokio::time::timeout(patience, call).await.unwrap_or_else(|_| {
@@ -69,10 +89,10 @@ pub(super) async fn answer_request(
     count(op, &response, begun);
     let frame = reply_frame(number, header.op, response);
     let room = match &frame.bulk {
-        bulk @ (Bulk::Bytes(_) | Bulk::Pieces(_)) => shared.budget.count(bulk.len()),
+        bulk @ (Bulk::Bytes(_) | Bulk::Pieces(_)) => party.bulk.count(bulk.len()),
         Bulk::Empty | Bulk::File(_) => Held::default(),
     };
-    outbox.push_holding(frame, Holds::new(place, room));
+    outbox.push_holding(frame, Holds::new(places, room));
     // Whoever sends it goes first, on this thread. The connection's task, which hears of our end,
     // would else take its turn, and another thread be woken to send.
     tokio::task::yield_now().await;

@@ -15,7 +15,7 @@ use tieline_types::{
     SessionId, Version,
 };
 use tieline_wire::{
-    CredentialKind, Failure, Flavor, Hello, Notice, NoticeAnswer, PeerRole, Refusal, Request,
+    CredentialKind, Failure, Flavor, Hello, Notice, NoticeAnswer, Op, PeerRole, Refusal, Request,
     Welcome, data, meta,
 };
 use tieline_world::{Bulk, LocalTransport, Transport, World};
@@ -111,14 +111,21 @@ impl Service for Desk {
                 self.pass_gate().await;
                 Err(Failure::new(ErrorKind::Busy, "unlinked"))
             }
-            Request::PutChunk(_) => {
+            Request::PutChunk(message) => {
+                if message.chunk.serial == WAITS {
+                    self.pass_gate().await;
+                }
                 assert_eq!(bulk.first(), bulk.last());
                 Ok(Reply::new::<data::PutChunk>(&data::PutChunkReply {}))
             }
             Request::ReadObject(message) => {
                 let bulk = vec![message.offset as u8; message.length as usize];
-                let reply =
-                    data::ReadObjectReply { offset: 0, checks: Vec::new(), object_length: 0 };
+                let reply = data::ReadObjectReply {
+                    offset: 0,
+                    checks: Vec::new(),
+                    object_length: 0,
+                    proof: None,
+                };
                 let reply = Reply::new::<data::ReadObject>(&reply);
                 Ok(Reply { bulk: Bulk::from(Bytes::from(bulk)), ..reply })
             }
@@ -263,6 +270,9 @@ pub async fn exchange_within(
 }
 
 /// A chunk to put, its bytes beside it.
+/// A chunk that is put once the gate lets it through.
+pub const WAITS: u64 = 0;
+
 pub fn put(serial: u64) -> data::PutChunk {
     let chunk = GrantedId { mdt: MdtIndex(0), grant: Grant(1), serial };
     let owner =
@@ -281,7 +291,7 @@ pub fn put(serial: u64) -> data::PutChunk {
 pub fn fetch(offset: u64, length: u32) -> data::ReadObject {
     let chunk = GrantedId { mdt: MdtIndex(0), grant: Grant(1), serial: 1 };
     let object = ObjectName::Chunk(chunk);
-    data::ReadObject { ost: OstIndex(0), object, offset, length, capability: None }
+    data::ReadObject { ost: OstIndex(0), object, offset, length, capability: None, hashed: None }
 }
 
 /// Lets other tasks run until `is_so`.
@@ -368,7 +378,7 @@ pub mod raw {
     /// The beginning of a request with bulk that never comes.
     pub async fn announce(writer: &mut FrameWriter, bulk_length: u32) {
         let frame = OutFrame::bare(FrameKind::Request, RequestNumber(1))
-            .with(|header| header.bulk_length = bulk_length);
+            .with(|header| (header.op, header.bulk_length) = (Op::PutChunk.number(), bulk_length));
         writer.write(&frame).await.unwrap();
         writer.flush().await.unwrap();
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -4,8 +4,8 @@ use crate::house::*;
 use bytes::Bytes;
 use std::time::Duration;
 use tieline_net::{CallError, Channel, ServerSettings};
+use tieline_types::ErrorKind;
 use tieline_types::checksum::BLOCK;
-use tieline_types::{ErrorKind, FileId};
 use tieline_wire::{Request, meta};
 use tieline_world::Bulk;
 use tokio::task::JoinSet;
@@ -227,8 +227,7 @@ async fn room_for_bulk_comes_back_with_every_outcome() {
         exchange(&*house.session, fetch(1, 700 << 10), Bulk::Empty).await.unwrap();
         // Bulk beside a call that has no use for it.
         assert!(exchange(&*house.session, meta::Usage {}, bulk()).await.is_err());
-        let held = meta::GetAttributes { id: FileId(1) };
-        let given_up = exchange(&*house.session, held, bulk());
+        let given_up = exchange(&*house.session, put(WAITS), bulk());
         assert!(tokio::time::timeout(Duration::from_millis(10), given_up).await.is_err());
     }
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());

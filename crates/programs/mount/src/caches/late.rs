@@ -21,7 +21,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(200);
 const TRIES: u32 = 25;
 
-type Open<T> = Arc<dyn Fn() -> Result<T, Error> + Send + Sync>;
+pub type Open<T> = Arc<dyn Fn() -> Result<T, Error> + Send + Sync>;
 
 /// The cache, or why it is not used.
 #[derive(Clone)]

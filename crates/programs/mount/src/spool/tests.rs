@@ -34,7 +34,7 @@ fn lost(place: Place, bytes: &'static [u8], claim: Claim) -> Lost {
 }
 
 fn spool(place: &Path, bytes_max: u64) -> (PathBuf, Arc<DiskSpool>) {
-    let directory = directory(place, "extenci", Path::new("/mnt/x"));
+    let directory = own_directory(place, "extenci", Path::new("/mnt/x"));
     (directory.clone(), DiskSpool::new(directory, ByteSize(bytes_max), about()))
 }
 

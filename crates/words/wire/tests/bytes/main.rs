@@ -6,6 +6,7 @@
 //! * [`documents`]: the normative page has them all.
 //! * [`hostile`]: bytes that nobody sent on purpose; [`mutation`] makes them from samples.
 
+mod bounds;
 mod documents;
 mod golden;
 mod hostile;

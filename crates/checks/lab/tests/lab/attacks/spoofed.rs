@@ -12,7 +12,7 @@ use tieline_wire::meta::{Batch, BatchItem, GetAttributes, Lookup, Open, SetAttri
 const DAEMON: u32 = 1;
 
 /// A machine of the realm that no rule names, as any site may bring.
-fn machine(scene: &Scene<'_>) -> Result<Keys> {
+pub fn machine(scene: &Scene<'_>) -> Result<Keys> {
     let name = format!("host/evil.extenci.org@{REALM}");
     let kdc = ScratchKdc::again(&scene.kdc(), REALM, 0);
     let keytab = kdc.keytab("evil.keytab", std::slice::from_ref(&name))?;

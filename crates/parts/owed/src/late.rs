@@ -7,7 +7,6 @@
 //!
 //! The log has a line of a file's lost bytes at most each [`SAY_EVERY`], and the rest at a close.
 
-use crate::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tieline_types::{ErrorKind, FileId};
@@ -16,10 +15,13 @@ use tokio::time::Instant;
 /// A job that fills a pool loses thousands of chunks.
 const SAY_EVERY: Duration = Duration::from_secs(1);
 
+/// Why bytes were lost.
+pub type Loss = (ErrorKind, String);
+
 /// A file's losses.
 #[derive(Default)]
-pub(crate) struct Late {
-    last: Option<(ErrorKind, String)>,
+pub struct Late {
+    last: Option<Loss>,
     /// Losses so far.
     count: u64,
     /// Of those, somebody was told.
@@ -33,7 +35,7 @@ pub(crate) struct Late {
 
 /// The losses that a handle was told of by a sync, or that were known before it was opened.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub struct Seen {
     told: AtomicU64,
     /// Those that a write told of.
     at_write: AtomicU64,
@@ -47,8 +49,8 @@ impl Late {
 
     /// The same of so many written bytes, which the spool has or not: the log has them too, now or
     /// with what follows.
-    pub fn lose_bytes(&mut self, file: FileId, length: u64, error: &Error, is_kept: bool) {
-        self.lose(error.kind(), error.to_string());
+    pub fn lose_bytes(&mut self, file: FileId, length: u64, (kind, detail): Loss, is_kept: bool) {
+        self.lose(kind, detail);
         self.unsaid += length;
         self.unsaid_kept += if is_kept { length } else { 0 };
         if self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
@@ -75,7 +77,7 @@ impl Late {
     }
 
     /// Of the last losses since a write or a sync told of some, if they were for want of room.
-    pub fn at_write(&self, seen: &Seen) -> Option<Error> {
+    pub fn at_write(&self, seen: &Seen) -> Option<Loss> {
         let (kind, detail) = self.last.as_ref()?;
         let is_full = matches!(kind, ErrorKind::NoSpace | ErrorKind::QuotaExceeded);
         let told = seen.told.load(Ordering::Relaxed).max(seen.at_write.load(Ordering::Relaxed));
@@ -83,19 +85,18 @@ impl Late {
             return None;
         }
         seen.at_write.store(self.count, Ordering::Relaxed);
-        Some(Error::Late { kind: *kind, detail: detail.clone() })
+        Some((*kind, detail.clone()))
     }
 
-    pub fn at_close(&mut self, seen: &Seen) -> Option<Error> {
+    pub fn at_close(&mut self, seen: &Seen) -> Option<Loss> {
         if seen.told.load(Ordering::Relaxed) >= self.count {
             return None;
         }
         self.told = self.count;
-        let (kind, detail) = self.last.clone()?;
-        Some(Error::Late { kind, detail })
+        self.last.clone()
     }
 
-    pub fn at_sync(&mut self, seen: &Seen) -> Option<Error> {
+    pub fn at_sync(&mut self, seen: &Seen) -> Option<Loss> {
         let news = self.at_close(seen);
         seen.told.store(self.count, Ordering::Relaxed);
         news
@@ -134,15 +135,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_job_that_fills_a_pool_does_not_fill_the_log() {
         let (file, mut late) = (FileId(7), Late::default());
-        let full = Error::local(ErrorKind::NoSpace, "full");
+        let full = || (ErrorKind::NoSpace, "full".to_owned());
         for _ in 0..10 {
-            late.lose_bytes(file, 4, &full, false);
+            late.lose_bytes(file, 4, full(), false);
         }
         assert_eq!(late.unsaid, 36, "the first is said at once");
         tokio::time::advance(SAY_EVERY).await;
-        late.lose_bytes(file, 4, &full, false);
+        late.lose_bytes(file, 4, full(), false);
         assert_eq!(late.unsaid, 0, "said with their sum");
-        late.lose_bytes(file, 4, &full, false);
+        late.lose_bytes(file, 4, full(), false);
         late.say(file);
         assert_eq!(late.unsaid, 0, "the rest is said at a close");
     }

@@ -1,0 +1,76 @@
+//! What a client says of itself and its files, and who looks at it. docs/security.md has the table.
+
+use crate::fixture::*;
+use tieline_types::ErrorKind::*;
+use tieline_types::{Caller, FileId, Mode, SetTime, XattrMode, XattrName};
+use tieline_wire::meta::*;
+use tieline_wire::ranges::{Compact, CopyRange, SeenContent, SeenExtent};
+
+fn ann() -> Caller {
+    user(5001, 5001, &[])
+}
+
+fn bob() -> Caller {
+    user(5002, 5002, &[])
+}
+
+/// A program of ann's that anybody may write, with her rights.
+async fn program(client: &Client, text: &str) -> FileId {
+    let id = client.call(create(ROOT, text, 0o777)).await.unwrap().open.attributes.id;
+    client.commit(id, vec![inline(0, b"program")]).await;
+    let given = SetAttributes { uid: Some(ann().uid), gid: Some(ann().gid), ..setattr(id) };
+    client.call(given).await.unwrap();
+    client.call(chmod(id, 0o6777)).await.unwrap();
+    id
+}
+
+#[tokio::test(start_paused = true)]
+async fn setuid_goes_with_the_bytes_whatever_the_client_says() {
+    let house = House::proven().await;
+    let client = house.client().await;
+    let bob = client.by(&bob());
+    for caller in [bob.clone(), client.by(&ann())] {
+        let file = program(&client, &format!("commit-{}", caller.caller.uid)).await;
+        assert!(!commit(file, vec![]).clears_setid);
+        let after = caller.commit(file, vec![inline(0, b"another")]).await;
+        assert_eq!(after.mode, Mode::new(0o777));
+    }
+    let file = program(&client, "copy").await;
+    let own = client.call(create(ROOT, "own", 0o666)).await.unwrap().open.attributes.id;
+    bob.commit(own, vec![inline(0, b"another")]).await;
+    let copy = CopyRange {
+        from: own,
+        from_offset: 0,
+        to: file,
+        to_offset: 0,
+        length: 7,
+        mtime: SetTime::Now,
+        clears_setid: false,
+    };
+    assert_eq!(bob.call(copy).await.unwrap().attributes.mode, Mode::new(0o777));
+    // Root may keep it, where his kernel says so.
+    let file = program(&client, "root").await;
+    assert_eq!(client.commit(file, vec![inline(0, b"r")]).await.mode, Mode::new(0o6777));
+    let clears = Commit { clears_setid: true, ..commit(file, vec![inline(0, b"r")]) };
+    assert_eq!(client.call(clears).await.unwrap().attributes.mode, Mode::new(0o777));
+}
+
+#[tokio::test(start_paused = true)]
+async fn compaction_is_not_believed_where_it_would_keep_rights() {
+    let house = House::proven().await;
+    let client = house.client().await;
+    let content = SeenContent::Inline(tieline_types::Digest::of(b"program"));
+    let was = vec![SeenExtent { offset: 0, length: 7, content }];
+    let call = |id| Compact { id, was: was.clone(), extents: vec![inline(0, b"another")] };
+    let file = program(&client, "f").await;
+    assert_eq!(client.by(&bob()).kind_of(call(file)).await, Some(PermissionDenied));
+    // Ann could give it these rights herself.
+    assert_eq!(client.by(&ann()).kind_of(call(file)).await, None);
+    let file = program(&client, "g").await;
+    client.call(chmod(file, 0o777)).await.unwrap();
+    let name = XattrName::new("security.capability").unwrap();
+    let (value, mode) = (vec![1], XattrMode::Either);
+    client.call(SetXattr { id: file, name, value, mode }).await.unwrap();
+    assert_eq!(client.by(&ann()).kind_of(call(file)).await, Some(PermissionDenied));
+    assert_eq!(client.kind_of(call(file)).await, None);
+}
