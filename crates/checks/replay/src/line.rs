@@ -30,6 +30,8 @@ pub const FAR: Way = Way { round_trip: Duration::from_millis(50), rate: 118_000_
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Crossed {
     pub bytes: u64,
+    /// Of these, those of files, before they were packed.
+    pub contents: u64,
     pub mds: u64,
     pub oss: u64,
 }
@@ -71,9 +73,10 @@ impl Line {
         left + self.way.round_trip / 2
     }
 
-    fn count(&self, bytes: u64, is_mds: bool) {
+    fn count(&self, (bytes, contents): (u64, u64), is_mds: bool) {
         let mut crossed = lock(&self.crossed);
         crossed.bytes += bytes;
+        crossed.contents += contents;
         *(if is_mds { &mut crossed.mds } else { &mut crossed.oss }) += 1;
     }
 }
@@ -140,7 +143,7 @@ impl Channel for LineChannel {
         let answer = lock(&self.line.server).answer(outgoing.request);
         let answer = answer.map_err(CallError::Refused)?;
         sleep_until(self.line.arrival(&answer, self.is_mds)).await;
-        self.line.count(answer.bytes, self.is_mds);
+        self.line.count((answer.bytes, answer.contents), self.is_mds);
         self.sink.renewed(sent);
         Ok(Incoming { op, body: answer.body.into(), bulk: answer.bulk, held: None })
     }

@@ -154,6 +154,7 @@ impl Machine {
         let after = *lock(&self.line.crossed);
         let crossed = Crossed {
             bytes: after.bytes - before.bytes,
+            contents: after.contents - before.contents,
             mds: after.mds - before.mds,
             oss: after.oss - before.oss,
         };

@@ -9,7 +9,7 @@ use tieline_replay::trace::{Trace, all};
 fn main() -> Result<()> {
     let names: Vec<String> = std::env::args().skip(1).collect();
     let all = all()?;
-    println!("Seconds, calls that waited, MB that crossed for each MB that was read.\n");
+    println!("Seconds, calls that waited, bytes of files that came for each that was read.\n");
     println!("| program | {} |", HISTORIES.map(|one| format!("{one:?}")).join(" | "));
     println!("|---|{}", "---|".repeat(HISTORIES.len()));
     for trace in all.iter().filter(|one| names.is_empty() || names.contains(&one.name)) {
@@ -23,6 +23,6 @@ fn main() -> Result<()> {
 }
 
 fn tell(run: &Run) -> String {
-    let times = run.crossed.bytes as f64 / run.wanted.max(1) as f64;
+    let times = run.crossed.contents as f64 / run.wanted.max(1) as f64;
     format!("{:.2} s, {}, {times:.1}", run.took.as_secs_f64(), run.waits.all())
 }

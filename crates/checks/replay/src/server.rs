@@ -31,6 +31,8 @@ pub struct Answer {
     pub items: usize,
     /// As it is on the line.
     pub bytes: u64,
+    /// Bytes of files, unpacked.
+    pub contents: u64,
 }
 
 /// Of text and attributes a packed page has so many of a hundred bytes.
@@ -54,7 +56,7 @@ pub fn number(id: FileId) -> usize {
 fn done<C: Call>(reply: &C::Reply, items: usize) -> Result<Answer, Failure> {
     let body = tieline_wire::encode(reply);
     let bytes = body.len() as u64;
-    Ok(Answer { body, bulk: Bytes::new(), items, bytes })
+    Ok(Answer { body, bulk: Bytes::new(), items, bytes, contents: 0 })
 }
 
 /// The page itself travels unpacked here, and counts as if it were packed.
@@ -84,6 +86,7 @@ impl Server {
                 done::<ReadSymlink>(&ReadSymlinkReply { target: b"elsewhere".to_vec() }, 1)
             }
             Request::Open(Open { id, .. }) => {
+                let contents = weigh(&self.extents(id)) as u64;
                 let reply = OpenReply {
                     has_limits: None,
                     attributes: self.attributes(id),
@@ -93,7 +96,7 @@ impl Server {
                     lease: self.lease([self.unit(id)]),
                     capability: None,
                 };
-                done::<Open>(&reply, 1)
+                done::<Open>(&reply, 1).map(|answer| Answer { contents, ..answer })
             }
             Request::GetExtents(GetExtents { id, .. }) => {
                 let (page, lease) = (self.extents(id), self.lease([self.unit(id)]));
@@ -221,7 +224,7 @@ impl Server {
         }
         let mut page = TreePage { layouts: vec![self.layout.clone()], ..TreePage::default() };
         let (mut entries, mut bytes) = (tree.entries as usize, tree.bytes as usize);
-        let mut contents = tree.bytes as usize / 2;
+        let (mut contents, mut told_contents) = (tree.bytes as usize / 2, 0);
         let mut units = BTreeSet::new();
         let mut items = 0;
         while let Some((id, depth, after)) = queue.pop_front() {
@@ -249,6 +252,7 @@ impl Server {
                 let file = is_wanted.then(|| self.file_bytes(entry.id));
                 let weight = file.as_ref().map_or(0, |file| weigh(&file.extents));
                 contents = contents.saturating_sub(weight);
+                told_contents += weight as u64;
                 bytes = bytes.saturating_sub(WEIGHT + name.as_bytes().len());
                 (entries, items) = (entries - 1, items + 1);
                 if entry.kind == FileKind::Directory {
@@ -266,13 +270,14 @@ impl Server {
         let lease = self.lease(units);
         let (page, bytes) = packed(&page);
         let reply = ReadTreeReply { lease, page, capabilities: None, has_limits: None };
-        done::<ReadTree>(&reply, items).map(|answer| Answer { bytes, ..answer })
+        let contents = told_contents;
+        done::<ReadTree>(&reply, items).map(|answer| Answer { bytes, contents, ..answer })
     }
 
     fn read_files(&self, files: &ReadFiles) -> Result<Answer, Failure> {
         let mut page = FilesPage { layouts: vec![self.layout.clone()], ..FilesPage::default() };
         let mut units = BTreeSet::new();
-        let mut bytes = files.bytes as usize;
+        let (mut bytes, mut contents) = (files.bytes as usize, 0);
         for &id in &files.ids {
             if bytes == 0 {
                 break;
@@ -280,13 +285,15 @@ impl Server {
             page.count += 1;
             let (unit, told) = (self.unit(id), self.file_bytes(id));
             units.insert(unit);
-            bytes = bytes.saturating_sub(WEIGHT + weigh(&told.extents));
+            let weight = weigh(&told.extents);
+            contents += weight as u64;
+            bytes = bytes.saturating_sub(WEIGHT + weight);
             page.files.push(ToldFile { attributes: self.attributes(id), unit, bytes: told });
         }
         let (lease, items) = (self.lease(units), page.files.len());
         let (page, bytes) = packed(&page);
         let reply = ReadFilesReply { lease, page, capabilities: None, has_limits: None };
-        done::<ReadFiles>(&reply, items).map(|answer| Answer { bytes, ..answer })
+        done::<ReadFiles>(&reply, items).map(|answer| Answer { bytes, contents, ..answer })
     }
 }
 
@@ -300,14 +307,15 @@ fn weigh(page: &ExtentPage) -> usize {
 
 fn read_object(read: &ReadObject) -> Answer {
     let ObjectName::Chunk(chunk) = &read.object else {
-        return Answer { body: vec![], bulk: Bytes::new(), items: 0, bytes: 0 };
+        return Answer { body: vec![], bulk: Bytes::new(), items: 0, bytes: 0, contents: 0 };
     };
     let length = chunk.grant.0;
     let block = BLOCK as u64;
     let offset = read.offset / block * block;
     let end = (read.offset + u64::from(read.length)).div_ceil(block) * block;
     let bulk = Bytes::from_static(&ZEROES).slice(offset as usize..end.min(length) as usize);
-    let reply = ReadObjectReply { offset, checks: block_checks(&bulk), object_length: length };
+    let checks = block_checks(&bulk);
+    let reply = ReadObjectReply { offset, checks, object_length: length, proof: None };
     let bytes = bulk.len() as u64;
-    Answer { body: tieline_wire::encode(&reply), bulk, items: 1, bytes }
+    Answer { body: tieline_wire::encode(&reply), bulk, items: 1, bytes, contents: bytes }
 }

@@ -42,7 +42,7 @@ fn faults(trace: &Trace, all: &[Trace], histories: &[History]) -> Vec<String> {
         if slower > SLOWER_MAX {
             faults.push(format!("{slower:.2} times as slow as after nothing: {told}"));
         }
-        let wasted = run.crossed.bytes.saturating_sub(run.wanted);
+        let wasted = run.crossed.contents.saturating_sub(run.wanted);
         if wasted > WASTE_MAX * run.wanted + WASTE_FREE + WAIT * run.waits.all() {
             faults.push(format!("{wasted} bytes for nothing: {told}"));
         }

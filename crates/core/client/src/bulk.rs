@@ -357,7 +357,7 @@ impl Shared {
         let Some(parent) = parent.filter(|_| size <= SMALL_MAX) else { return };
         let (used, flight) = self.bulk.with(mdt, |walk| {
             let flight = walk.flight(id).filter(|_| !known);
-            walk.wants(size);
+            walk.wants(id, size);
             (walk.opened(caller, id, parent, known || flight.is_some()), flight)
         });
         METRICS.client_ahead_bytes.with_label_values(&["used"]).inc_by(used);

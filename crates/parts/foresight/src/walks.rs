@@ -15,6 +15,12 @@
 //! are not here any more, brings its neighbours', and in a walk those of the directories behind, in
 //! the order of their paths: so go `git`, `tar`, `find`, and whoever lists before he reads.
 //!
+//! What others opened before is *expected*, and has a queue of its own. It comes before what is
+//! guessed so where it came true lately, behind it where that has not shown, and not at all where
+//! it was wrong: nothing that was learned takes the place of what would be done without it. What
+//! comes for nothing is bounded by what is opened.
+//!
+//! * [`queues`]: which files are asked for next.
 //! * [`trails`]: in which order files are opened, here and by others before.
 //! * [`pass`]: which were opened.
 //!
@@ -32,6 +38,7 @@ use trails::Trails;
 pub use trails::merge;
 
 mod pass;
+mod queues;
 mod trails;
 
 /// Entries that come with the first visit to a directory: what most have.
@@ -215,7 +222,7 @@ pub struct Walk {
     file_credit: u64,
     file_raise: u64,
     file_pages: usize,
-    /// Bytes that were brought ahead, and those of them that were used.
+    /// Bytes that were brought ahead or are on their way, and those of them that were used.
     brought: u64,
     used: u64,
     /// Bytes of all files that were opened.
@@ -558,9 +565,11 @@ impl Walk {
         self.note_read(id, parent, is_known)
     }
 
-    /// A file of so many bytes is opened.
-    pub fn wants(&mut self, size: u64) {
-        self.wanted += size;
+    /// A file of so many bytes is about to be opened.
+    pub fn wants(&mut self, id: FileId, size: u64) {
+        if !self.pass.has(id) {
+            self.wanted += size;
+        }
     }
 
     fn note_read(&mut self, id: FileId, parent: FileId, is_known: bool) -> u64 {
@@ -653,128 +662,6 @@ impl Walk {
             }
         }
         None
-    }
-
-    /// Files to be brought: before all else, or after.
-    pub fn enqueue_files(&mut self, files: Vec<(FileId, u64)>, is_next: bool) {
-        let room = QUEUE_MAX.saturating_sub(self.files.len());
-        let new: Vec<_> =
-            files.into_iter().take(room).filter(|(id, _)| self.may_come(*id)).collect();
-        if is_next {
-            new.into_iter().rev().for_each(|one| self.files.push_front(one));
-        } else {
-            self.files.extend(new);
-        }
-    }
-
-    /// Files that others opened after those which are opened here.
-    pub fn enqueue_expected(&mut self, files: Vec<(FileId, u64)>) {
-        let room = QUEUE_MAX.saturating_sub(self.expected.len());
-        let new: Vec<_> =
-            files.into_iter().take(room).filter(|(id, _)| self.may_come(*id)).collect();
-        self.expected.extend(new);
-    }
-
-    /// Is it neither here, nor on its way, nor was it asked for in vain lately?
-    fn may_come(&self, file: FileId) -> bool {
-        !self.files_ahead.has(file) && !self.pass.has(file) && !self.was_asked(file, false)
-    }
-
-    pub fn has_files(&self) -> bool {
-        !self.files.is_empty() || !self.expected.is_empty()
-    }
-
-    /// How much more may come for nothing.
-    fn waste_left(&self) -> u64 {
-        let wasted = self.brought.saturating_sub(self.used);
-        (WASTE_FREE + WASTE_MAX * self.wanted).saturating_sub(wasted)
-    }
-
-    /// The next files to be asked for. `room`: how many bytes may come.
-    pub fn next_files(&mut self, room: u64) -> Option<FilesJob> {
-        self.files_ahead.expire();
-        let left = self.waste_left();
-        let most = self.file_credit.min(self.files_ahead.room()).min(left);
-        if self.file_pages >= FILE_PAGES_MAX || room.min(most) < BYTES_CREDIT_MIN {
-            return None;
-        }
-        let guess_max = BYTES_RAISE_FIRST.max(left / GUESS_PART);
-        let (mut files, mut bytes) = (vec![], 0);
-        // What is known comes before what is guessed, once it came true.
-        let guesses_first = !self.trails.are_believed();
-        for is_guess in [guesses_first, !guesses_first] {
-            if !is_guess && !self.trails.may_be_right() {
-                continue;
-            }
-            let mut late = vec![];
-            while files.len() < FILES_MAX
-                && bytes < room.min(most).min(FILES_BYTES)
-                && late.len() < LATE_MAX
-                && let Some((id, size)) = self.pop_file(is_guess)
-            {
-                let is_alone = self.file_pages == 0 && files.is_empty() && late.is_empty();
-                let fits = bytes + size <= if is_alone { most } else { room.min(most) };
-                if is_guess && size > guess_max || !self.may_come(id) {
-                    continue;
-                }
-                if size <= BYTES_RAISE_FIRST || fits {
-                    bytes += size;
-                    files.push((id, size));
-                    self.note_asked(id, false);
-                } else {
-                    late.push((id, size));
-                }
-            }
-            let queue = if is_guess { &mut self.files } else { &mut self.expected };
-            late.into_iter().rev().for_each(|one| queue.push_front(one));
-        }
-        if files.is_empty() {
-            return None;
-        }
-        self.file_credit = self.file_credit.saturating_sub(bytes);
-        self.file_pages += 1;
-        let ids: Vec<FileId> = files.iter().map(|(id, _)| *id).collect();
-        let (under, _) = self.fly(&ids);
-        Some(FilesJob { files, caller: self.caller.clone(), under })
-    }
-
-    fn pop_file(&mut self, is_guess: bool) -> Option<(FileId, u64)> {
-        if is_guess { self.files.pop_front() } else { self.expected.pop_front() }
-    }
-
-    /// A question about files has been answered. `unreached`: those that the answer did not come
-    /// to.
-    pub fn files_landed(
-        &mut self,
-        asked: &[(FileId, u64)],
-        told: &BTreeSet<FileId>,
-        unreached: &[(FileId, u64)],
-    ) {
-        self.file_pages = self.file_pages.saturating_sub(1);
-        for (id, size) in asked {
-            self.flights.remove(id);
-            if told.contains(id) {
-                // It may go and be asked for again at any time.
-                self.asked.remove(id);
-                self.files_ahead.add(*id, *size);
-                self.brought += size;
-            } else {
-                self.file_credit += size;
-            }
-        }
-        if self.brought > HISTORY {
-            (self.brought, self.used) = (self.brought / 2, self.used / 2);
-            self.wanted /= 2;
-        }
-        for (id, size) in unreached.iter().rev() {
-            self.asked.remove(id);
-            self.files.push_front((*id, *size));
-        }
-    }
-
-    /// Bytes that came ahead, and of these those that were used.
-    pub fn bytes(&self) -> (u64, u64) {
-        (self.brought, self.used)
     }
 
     #[cfg(test)]

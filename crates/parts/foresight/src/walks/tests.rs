@@ -261,7 +261,7 @@ async fn who_reads_a_few_of_what_comes_wastes_the_others_only() {
     for step in 0..1300 {
         bring(&mut walk, &mut next, size);
         let read = 1000 + 5 * step;
-        walk.wants(size);
+        walk.wants(id(read), size);
         waits += u64::from(walk.opened(&root(), id(read), id(10), read < next) == 0);
         if step % 5 == 0 {
             walk.opened(&root(), id(1_000_000 + step), id(11), false);
@@ -310,7 +310,7 @@ async fn the_files_of_directories_behind_come_in_the_order_of_paths() {
 async fn one_look_at_a_file_brings_no_large_ones() {
     let mut walk = Walk::default();
     walk.opened(&root(), id(1), id(10), false);
-    walk.wants(GUESS_PART * SMALL_MAX);
+    walk.wants(id(99), GUESS_PART * SMALL_MAX);
     walk.enqueue_files(vec![(id(2), 4 << 20), (id(3), 4 << 20)], true);
     assert!(walk.next_files(u64::MAX).is_none());
     for serial in 20..26 {
@@ -403,7 +403,7 @@ async fn a_library_that_is_guessed_is_not_worth_all_that_may_come_for_nothing() 
     walk.enqueue_files(guesses(), false);
     assert_eq!(walk.next_files(u64::MAX).unwrap().files, [(id(2), 1000)]);
     // Who reads much may be given more.
-    walk.wants(WASTE_FREE);
+    walk.wants(id(7), WASTE_FREE);
     walk.enqueue_files(guesses(), false);
     assert_eq!(walk.next_files(u64::MAX).unwrap().files, [guesses()[0]]);
 }
