@@ -31,6 +31,7 @@ pub mod reply;
 pub mod request;
 pub mod root;
 pub mod s3;
+mod samples;
 pub mod sealed;
 pub mod signed;
 pub mod stream;
