@@ -159,6 +159,7 @@ impl Bed {
             version: Version(1),
             path: b"bench/large".to_vec(),
             checks: self.checks.clone(),
+            tree: None,
         }
     }
 }

@@ -26,6 +26,7 @@ pub mod machine;
 pub mod map;
 pub mod object;
 pub mod packed;
+pub mod proof;
 pub mod record;
 pub mod reply;
 pub mod request;
@@ -59,6 +60,7 @@ pub const TARGETS: &[Target] = &[
     ("map", map::feed),
     ("object", object::feed),
     ("packed", packed::feed),
+    ("proof", proof::feed),
     ("record", record::feed),
     ("reply", reply::feed),
     ("request", request::feed),

@@ -8,10 +8,11 @@
 use bytes::Bytes;
 use std::sync::Arc;
 use tieline_blob::{AdoptedError, AdoptedFile, AdoptedFound, AdoptedTree};
+use tieline_types::tree::Tree;
 use tieline_types::{Digest, ErrorKind, Gid, Mode, ObjectName, Uid, XattrName, checksum};
 use tieline_wire::Failure;
 use tieline_wire::data::{
-    AdoptedEntry, ChecksumAdopted, ChecksumAdoptedReply, ListAdopted, ListAdoptedReply,
+    AdoptedEntry, ChecksumAdopted, ChecksumAdoptedReply, Hashed, ListAdopted, ListAdoptedReply,
     ReadObjectReply,
 };
 use tieline_wire::meta::Xattr;
@@ -57,7 +58,7 @@ impl Adopted {
                 Ok((offset, bytes, checks))
             })
             .await?;
-        Ok((ReadObjectReply { offset, checks, object_length }, bytes))
+        Ok((ReadObjectReply { offset, checks, object_length, proof: None }, bytes))
     }
 
     pub async fn checksum(
@@ -78,6 +79,16 @@ impl Adopted {
                 adler32: simd_adler32::adler32(&bytes.as_ref()),
                 digest: Digest::of(&bytes),
             })
+        })
+        .await
+    }
+
+    /// The tree of a range.
+    pub async fn tree_of(&self, object: ObjectName, hashed: Hashed) -> Result<Tree, Failure> {
+        let file = self.file(object)?;
+        self.blocking(move |tree| {
+            let (_, bytes) = tree.read(&file, hashed.offset, hashed.length as u32)?;
+            Ok(Tree::of(&bytes.slice(..bytes.len().min(hashed.length as usize))))
         })
         .await
     }

@@ -4,7 +4,8 @@
 //! or in the damaged object that it replaces.
 //!
 //! Invariants: what is fetched is verified block by block against its source's checks, and whole
-//! against the chunk's digest, before it is stored; a copy that is answered for is durable; the
+//! against the chunk's digest, before it is stored; what is there already is a copy only if it has
+//! that digest, and is for the same file; a copy that is answered for is durable; the
 //! site's limits hold for copies as for everything else.
 
 use crate::ChunkService;
@@ -66,7 +67,10 @@ impl ChunkService {
             return Err(target.refuse(format!("chunk of {} bytes, over {limit}", message.length)));
         }
         let _room = self.whole.acquire().await;
-        if !target.is_lost(message.chunk) && is_good(target, &message).await {
+        if !target.is_lost(message.chunk)
+            && is_good(target, &message).await
+            && is_its_files(target, &message, source).await
+        {
             target.sync_chunk(message.chunk).await?;
             return Ok(FetchChunkReply { is_fetched: false, bad: vec![] });
         }
@@ -142,7 +146,7 @@ async fn look(
 }
 
 /// Does something with an object's bytes; with those of a file where the disk may be waited for.
-async fn with_bytes<T: Send + 'static>(
+pub(crate) async fn with_bytes<T: Send + 'static>(
     target: &Target,
     chunk: GrantedId,
     bulk: Bulk,
@@ -158,7 +162,7 @@ async fn with_bytes<T: Send + 'static>(
     done.map_err(|error| target.fault(chunk, ErrorKind::StorageFault, &error.to_string()))
 }
 
-fn bad_blocks(bytes: &[u8], checks: &[u32]) -> Vec<usize> {
+pub(crate) fn bad_blocks(bytes: &[u8], checks: &[u32]) -> Vec<usize> {
     let blocks = bytes.chunks(BLOCK).enumerate();
     let is_bad = |(index, block): &(usize, &[u8])| {
         checks.get(*index).is_none_or(|&check| checksum::crc32c(block) != check)
@@ -166,12 +170,36 @@ fn bad_blocks(bytes: &[u8], checks: &[u32]) -> Vec<usize> {
     blocks.filter(is_bad).map(|(index, _)| index).collect()
 }
 
-/// Is a whole and matching copy there already?
+/// Is a whole and matching copy there already? Without a digest nobody can say: whoever had a right
+/// to put the chunk may have put other bytes where a copy would be made later.
 async fn is_good(target: &Arc<Target>, message: &FetchChunk) -> bool {
+    let Some(digest) = message.digest else { return false };
     let Ok(looked) = look(target, message.chunk, 0, message.length).await else { return false };
     let reply = looked.reply;
-    let matches = message.digest.is_none_or(|digest| digest == reply.digest);
-    looked.is_whole && matches && reply.bad_blocks == 0 && reply.length == message.length
+    looked.is_whole
+        && digest == reply.digest
+        && reply.bad_blocks == 0
+        && reply.length == message.length
+}
+
+/// Does what is there say the same of its file as the MDS, or a source? Who may read it goes by
+/// that.
+async fn is_its_files(
+    target: &Arc<Target>,
+    message: &FetchChunk,
+    source: &dyn ObjectSource,
+) -> bool {
+    let Ok(found) = target.stat(message.chunk).await else { return false };
+    let file = found.owner.file;
+    if file == message.owner.file {
+        return true;
+    }
+    for place in &message.from {
+        if let Some(owner) = owner_at(place, source).await {
+            return owner.file == file;
+        }
+    }
+    false
 }
 
 /// A whole chunk from one place, verified.
@@ -209,6 +237,7 @@ fn read_of(message: &FetchChunk, place: &OstPlace, at: u64) -> ReadObject {
         offset: place.offset + at,
         length: (message.length - at).min(PIECE) as u32,
         capability: message.capability.clone(),
+        hashed: None,
     }
 }
 
@@ -270,7 +299,8 @@ async fn store(
 ) -> Result<(), Failure> {
     let ObjectOwner { file, offset, version, path } = owner.unwrap_or(message.owner.clone());
     let checks = checksum::block_checks(&bytes);
-    let trailer = ObjectTrailer { chunk: message.chunk, file, offset, version, path, checks };
+    let trailer =
+        ObjectTrailer { chunk: message.chunk, file, offset, version, path, checks, tree: None };
     target.replace(trailer, bytes).await?;
     target.sync_chunk(message.chunk).await
 }

@@ -2,6 +2,7 @@
 //!
 //! * [`service`]: dispatches requests to targets.
 //! * [`rights`]: who may do what: the capabilities that are shown.
+//! * [`proofs`]: what shows readers that bytes are of the chunk whose digest they have.
 //! * [`copies`]: objects looked at where they lie, and fetched from other OSTs.
 //! * [`target`]: one OST: its store and its local limits.
 //! * [`room`]: what is free of it, and promised to whom.
@@ -20,6 +21,7 @@
 mod adopted;
 mod copies;
 mod exposing;
+mod proofs;
 mod rights;
 mod room;
 mod service;

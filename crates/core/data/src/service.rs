@@ -12,7 +12,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_blob::{Foreign, Listed};
+use tieline_blob::{Foreign, Listed, Slice};
 use tieline_types::{ClientId, ErrorKind, MdtIndex, ObjectName, OstIndex};
 use tieline_wire::data::{
     ChecksumAdopted, DeleteChunks, DeleteChunksReply, Fill, FillReply, ForeignName, GrantRoom,
@@ -203,18 +203,28 @@ impl ChunkService {
             let length = message.length;
             return Err(target.refuse(format!("read of {length} bytes exceeds {READ_BYTES_MAX}")));
         }
-        let chunk = match message.object {
-            ObjectName::Chunk(chunk) => chunk,
-            object @ (ObjectName::External { .. } | ObjectName::Key(_)) => {
-                let read = target.adopted.read(object, message.offset, message.length);
+        let hashed = message.hashed;
+        let (reply, bulk) = match (&message.object, hashed) {
+            (&ObjectName::Chunk(chunk), Some(hashed)) => {
+                let is_allowed = |file| rights.check_read(&shown, "ReadObject", (chunk, file));
+                self.read_proven(target, (chunk, hashed), &message, is_allowed).await?
+            }
+            (&ObjectName::Chunk(chunk), None) => {
+                let slice = target.read(chunk, message.offset, message.length).await?;
+                rights.check_read(&shown, "ReadObject", (chunk, slice.file))?;
+                let Slice { offset, checks, object_length, .. } = slice;
+                (ReadObjectReply { offset, checks, object_length, proof: None }, slice.bulk)
+            }
+            (ObjectName::External { .. } | ObjectName::Key(_), Some(hashed)) => {
+                self.read_adopted_proven(target, hashed, &message).await?
+            }
+            (object @ (ObjectName::External { .. } | ObjectName::Key(_)), None) => {
+                let read = target.adopted.read(object.clone(), message.offset, message.length);
                 let (reply, bytes) = read.await?;
-                return Ok((encode(&reply), Bulk::from(bytes)));
+                (reply, Bulk::from(bytes))
             }
         };
-        let slice = target.read(chunk, message.offset, message.length).await?;
-        rights.check_read(&shown, "ReadObject", (chunk, slice.file))?;
-        let (offset, checks, object_length) = (slice.offset, slice.checks, slice.object_length);
-        Ok((encode(&ReadObjectReply { offset, checks, object_length }), slice.bulk))
+        Ok((encode(&reply), bulk))
     }
 
     async fn sync(&self, message: SyncFile) -> Answer {

@@ -8,6 +8,7 @@
 //! are remembered as lost.
 
 use crate::adopted::Adopted;
+use crate::proofs::Trees;
 use crate::room::{Free, Ledger, Spent, Taken, Wish};
 use crate::site::{Budget, Charge};
 use crate::volatile::{Note, Volatile};
@@ -61,6 +62,7 @@ pub(crate) struct Target {
     /// When its disk last failed to keep what it had taken.
     failed: Mutex<Option<Instant>>,
     pub adopted: Adopted,
+    pub trees: Trees,
 }
 
 impl Target {
@@ -78,6 +80,7 @@ impl Target {
             is_syncing: AtomicBool::default(),
             failed: Mutex::default(),
             adopted: Adopted { label: ost.label(), tree: parts.adopted },
+            trees: Trees::default(),
         })
     }
 
@@ -95,7 +98,8 @@ impl Target {
         let _taken = self.put_check_limits(&spent, chunk, length).await?;
         let charge = self.charge(&spent, chunk, length).await?;
         let ObjectOwner { file, offset, version, path } = owner;
-        let trailer = ObjectTrailer { chunk, file, offset, version, path, checks };
+        let trailer = ObjectTrailer { chunk, file, offset, version, path, checks, tree: None };
+        let trailer = self.with_tree(trailer, &data).await;
         let stored = self.store.put(&trailer, data).await;
         settle(charge, stored.is_ok());
         stored.map_err(|error| self.failure(format_args!("put of chunk {chunk}"), &error))?;
@@ -294,6 +298,7 @@ impl Target {
 
     /// Has the next reader look at the disk.
     pub fn forget(&self, chunk: GrantedId) {
+        self.trees.forget(chunk);
         self.store.forget(chunk);
     }
 
@@ -309,7 +314,9 @@ impl Target {
         let spent = self.room.spend(wish);
         let _taken = self.put_check_limits(&spent, chunk, length).await?;
         let charge = self.charge(&spent, chunk, length).await?;
+        let trailer = self.with_tree(trailer, &data).await;
         let stored = self.store.replace(&trailer, data).await;
+        self.trees.forget(chunk);
         settle(charge, stored.is_ok());
         stored.map_err(|error| self.failure(format_args!("copy of chunk {chunk}"), &error))?;
         let mut volatile = lock(&self.volatile);
@@ -346,6 +353,7 @@ impl Target {
         for &chunk in chunks {
             // First, so that a sync that meets the gap knows why.
             lock(&self.volatile).forget(chunk);
+            self.trees.forget(chunk);
             let was_there = match &self.budget {
                 Some(budget) => budget.delete(&*self.store, chunk).await,
                 None => self.store.delete(chunk).await,
@@ -521,7 +529,7 @@ fn chain(error: &Error) -> String {
     text
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing panics while these are held, and nothing waits.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

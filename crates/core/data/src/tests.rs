@@ -79,7 +79,7 @@ fn owner(file: u64) -> ObjectOwner {
 
 fn read(serial: u64, offset: u64, length: u32) -> ReadObject {
     let object = ObjectName::Chunk(chunk(serial));
-    ReadObject { ost: OST, object, offset, length, capability: None }
+    ReadObject { ost: OST, object, offset, length, capability: None, hashed: None }
 }
 
 #[tokio::test]

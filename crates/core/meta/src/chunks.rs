@@ -457,19 +457,17 @@ fn check_chunk(view: &View<'_>, id: GrantedId, new: &Chunk, known: Option<&Chunk
             Err(Error::NotRoot { uid, wish: "adopt files" })
         }
         None => {
-            check_new(id, new)?;
+            check_new(id, new, view.scene.map.security.is_some())?;
             let mut osts = new.places.iter().map(|place| place.ost);
-            match osts.find(|&ost| view.scene.map.ost(ost).is_none()) {
-                Some(ost) => Err(Error::NoOst { ost }),
-                None => Ok(()),
-            }
+            let unknown = osts.find(|&ost| view.scene.map.ost(ost).is_none());
+            unknown.map_or(Ok(()), |ost| Err(Error::NoOst { ost }))
         }
     }
 }
 
 /// What is kept of a chunk is told to every reader: it must be what a chunk can be. And an object
 /// of ours has the name of its chunk, else a client could have others' chunks read as its own.
-fn check_new(id: GrantedId, new: &Chunk) -> Result<()> {
+fn check_new(id: GrantedId, new: &Chunk, is_proven: bool) -> Result<()> {
     let blocks = new.length.div_ceil(BLOCK as u64);
     if new.length > u64::from(Layout::CHUNK_SIZE_MAX) {
         return Err(Error::Invalid { what: "a new chunk has more than 64 MiB" });
@@ -483,6 +481,10 @@ fn check_new(id: GrantedId, new: &Chunk) -> Result<()> {
     let is_its = |place: &OstPlace| is_external(place) || place.is_own(id);
     if !new.places.iter().all(is_its) {
         return Err(Error::Invalid { what: "a new chunk lies in an object of another name" });
+    }
+    // By it readers see what an OST changes. That of adopted files comes with their checksums.
+    if is_proven && new.digest.is_none() && !new.places.iter().all(is_external) {
+        return Err(Error::Invalid { what: "a new chunk has no digest: update the client" });
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! A whole MDT in memory for tests: two sites with four OSTs, clients that answer recalls as told.
 
-use crate::{Asker, CopyMender, Delegation, Exposer, LimitsKeeper, Mdt, Parts, Recaller, Settings};
+use crate::{
+    Asker, Coming, CopyMender, Delegation, Exposer, LimitsKeeper, Mdt, Parts, Recaller, Settings,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -51,6 +53,8 @@ pub enum Manner {
     Ignores,
     /// Has no connection.
     IsAway,
+    /// Answers at once that these are open, whatever was asked.
+    Claims(Vec<FileId>),
 }
 
 #[derive(Default)]
@@ -123,6 +127,7 @@ impl Recaller for Clients {
             tokio::time::sleep(time).await;
         }
         match manner {
+            Manner::Claims(open) => Some(NoticeAnswer { is_contended: false, open }),
             Manner::Answers | Manner::Takes(_) => {
                 let open = self.open.lock().unwrap();
                 let is_open = |file: &FileId| open.contains(&(session, *file));
@@ -145,7 +150,7 @@ impl Recaller for Clients {
         };
         let manner = self.manners.lock().unwrap().get(&session).cloned().unwrap_or_default();
         match manner {
-            Manner::Answers => {}
+            Manner::Answers | Manner::Claims(_) => {}
             Manner::Takes(time) => tokio::time::sleep(time).await,
             Manner::Ignores => {
                 tokio::time::sleep(patience).await;
@@ -252,7 +257,7 @@ pub fn map_cell_of(map: &FederationMap) -> MapCell {
 }
 
 /// A federation in which everybody proves who he is.
-fn proven_map() -> FederationMap {
+pub fn proven_map() -> FederationMap {
     let security = Security {
         realm: "EXTENCI.ORG".to_owned(),
         flavors: FlavorRules::default(),
@@ -305,8 +310,12 @@ impl House {
 
     /// One that does not believe clients about handles; it keeps deleted files.
     pub async fn proven() -> Self {
+        Self::proven_on(MemoryStore::new()).await
+    }
+
+    pub async fn proven_on(store: MemoryStore) -> Self {
         let cell = map_cell_of(&proven_map());
-        Self::with_map(MemoryStore::new(), Settings::default(), Arc::new(Alone), cell).await
+        Self::with_map(store, Settings::default(), Arc::new(Alone), cell).await
     }
 
     async fn with_map(
@@ -377,6 +386,12 @@ impl House {
 
     pub async fn client(&self) -> Client {
         self.client_named(self.world.random(), None).await
+    }
+
+    /// One that comes from another machine than the others.
+    pub async fn client_from(&self, host: &str) -> Client {
+        let id = ClientId([9; 16]);
+        Client::coming(&self.mdt, id, None, Coming { description: "test", host, wait: None }).await
     }
 
     pub async fn client_named(&self, id: u64, session: Option<SessionId>) -> Client {
@@ -450,7 +465,17 @@ impl Client {
         (id, wait): (ClientId, Option<Duration>),
         session: Option<SessionId>,
     ) -> Self {
-        let opened = mdt.open_session(id, session, "test", wait).await.unwrap();
+        let coming = Coming { description: "test", host: "test", wait };
+        Self::coming(mdt, id, session, coming).await
+    }
+
+    async fn coming(
+        mdt: &Arc<Mdt>,
+        id: ClientId,
+        session: Option<SessionId>,
+        coming: Coming<'_>,
+    ) -> Self {
+        let opened = mdt.open_session(id, session, coming).await.unwrap();
         Self {
             mdt: mdt.clone(),
             session: opened.session,

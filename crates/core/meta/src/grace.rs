@@ -35,6 +35,11 @@ impl Grace {
         self.found.notify_waiters();
     }
 
+    /// Is it of before the start, and not found since?
+    pub fn is_missing(&self, session: SessionId) -> bool {
+        self.waited_for().missing.contains(&session)
+    }
+
     pub async fn over(&self) {
         loop {
             let found = self.found.notified();

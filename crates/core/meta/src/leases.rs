@@ -10,16 +10,23 @@
 //! it read is what is true: no change is under way on the unit and none was committed since
 //! ([`LeaseTable::grant`]).
 //!
-//! Knows no store and sends nothing: holders are named, the service asks them. Time is tokio's.
+//! Who may see a directory and not what is in it holds it from *outside*: he is told of changes, and
+//! hardly waited for.
+//!
+//! Knows no store and no rights, and sends nothing: who may hold what is said by who asks
+//! (`mdt/entitled`), holders are named, the service asks them. Time is tokio's.
 //!
 //! Invariants: at no time does a session other than the changing one hold a unit under a change,
 //! except those that are being asked; the table is bounded, and a lease that finds no room is
 //! simply not granted.
 
+mod suspended;
+
 use crate::grace::Grace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use suspended::Suspended;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{FileId, SessionId, Version};
 use tokio::sync::Notify;
@@ -37,6 +44,9 @@ const CHANGED_MAX: usize = 16_384;
 const WANTED_KEPT: Duration = Duration::from_secs(5);
 /// Such units that are remembered.
 const WANTED_MAX: usize = 4096;
+/// So long a session is remembered to have held a unit alone, and so many units of it.
+const LATELY: Duration = Duration::from_secs(60);
+const LATELY_MAX: usize = 4096;
 /// Who changed something so lately in a unit that he holds alone is at work there.
 const AT_WORK: Duration = Duration::from_secs(3);
 /// Who changes directories of others that soon after each other goes on with it.
@@ -54,6 +64,9 @@ pub struct LeaseTable {
     /// Wakes those who wait for a lease to end.
     ended: Notify,
     grace: Grace,
+    suspended: Mutex<Suspended>,
+    /// Those who did not answer as holders from outside: they hold nothing so for a while.
+    suspended_outside: Mutex<Suspended>,
 }
 
 #[derive(Default)]
@@ -77,8 +90,12 @@ struct Inner {
 
 struct Held {
     units: BTreeSet<FileId>,
+    /// Those of them that it holds from outside.
+    outside: BTreeSet<FileId>,
     /// Those that it holds alone, and what it may have done under them is not known here.
     exclusive: BTreeMap<FileId, Alone>,
+    /// Those that it held so lately: what it says of them may still be on its way.
+    lately: BTreeMap<FileId, Instant>,
     heard: Instant,
     /// Did not answer a recall in time: what it says later counts no more.
     is_barred: bool,
@@ -95,6 +112,18 @@ struct Alone {
     /// When it was given, or was last heard to change something there.
     changed: Instant,
 }
+
+/// What somebody may hold of a unit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// All that it tells.
+    Inside,
+    /// The directory's own attributes.
+    Outside,
+}
+
+/// A unit that somebody may hold.
+pub type Entitled = (FileId, Standing);
 
 /// Who must be asked before a unit changes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -118,7 +147,15 @@ impl LeaseTable {
             inner.hold_alone(session, EVERYTHING, Version(0));
         }
         let grace = Grace::new(lease, missing);
-        Arc::new(Self { lease, inner: Mutex::new(inner), ended: Notify::new(), grace })
+        let suspended = || Mutex::new(Suspended::new(lease));
+        Arc::new(Self {
+            lease,
+            inner: Mutex::new(inner),
+            ended: Notify::new(),
+            grace,
+            suspended: suspended(),
+            suspended_outside: suspended(),
+        })
     }
 
     /// A session begins, or begins anew after a lost connection: it holds nothing. But what it held
@@ -137,7 +174,53 @@ impl LeaseTable {
 
     pub fn close(&self, session: SessionId) {
         self.lock().drop_session(session);
+        self.suspended().end(session);
+        lock(&self.suspended_outside).end(session);
         self.ended.notify_waiters();
+    }
+
+    /// From which host a session comes.
+    pub fn came_from(&self, session: SessionId, host: &str) {
+        self.suspended().came(session, host);
+        lock(&self.suspended_outside).came(session, host);
+    }
+
+    /// A session that holds something from outside did not answer at once, as one that is far away
+    /// may. It holds the rest.
+    pub fn ran_out_outside(&self, session: SessionId) {
+        lock(&self.suspended_outside).ran_out(session);
+    }
+
+    /// Of what a session is entitled to, what it may be given now.
+    fn unsuspended(&self, session: SessionId, units: &[Entitled]) -> Vec<Entitled> {
+        if self.is_suspended(session) {
+            return vec![];
+        }
+        let is_inside = |(_, standing): &Entitled| *standing == Standing::Inside;
+        if units.iter().all(is_inside) || lock(&self.suspended_outside).until(session).is_none() {
+            return units.to_vec();
+        }
+        units.iter().copied().filter(is_inside).collect()
+    }
+
+    /// A session let a recall run out: it is given no leases for a while.
+    pub fn ran_out(&self, session: SessionId) {
+        let mut suspended = self.suspended();
+        if let Some(span) = suspended.ran_out(session) {
+            METRICS.lease_suspensions.inc();
+            METRICS.sessions_suspended.set(suspended.count() as i64);
+            let (session, seconds) = (session.0, span.as_secs());
+            tracing::info!(session, seconds, "a recall ran out: its client is given no leases");
+        }
+    }
+
+    pub fn is_suspended(&self, session: SessionId) -> bool {
+        self.suspended().until(session).is_some()
+    }
+
+    /// Brings what is told of suspensions up to date.
+    pub fn count_suspended(&self) {
+        METRICS.sessions_suspended.set(self.suspended().count() as i64);
     }
 
     /// A frame came: the session's leases are good for as long again.
@@ -170,11 +253,26 @@ impl LeaseTable {
     }
 
     /// Grants a reader those of `units` that are as they were at `as_of`.
-    pub fn grant(&self, session: SessionId, units: &[FileId], as_of: Version) -> Vec<FileId> {
+    pub fn grant(&self, session: SessionId, units: &[Entitled], as_of: Version) -> Vec<FileId> {
+        let units = self.unsuspended(session, units);
         let mut inner = self.lock();
         let is_current =
             |inner: &Inner, unit| inner.is_quiet(unit, None) && inner.changed_at(unit) <= as_of;
-        inner.grant(session, units, is_current)
+        inner.grant(session, &units, is_current)
+    }
+
+    /// Which of `units` does the session hold, and not from outside?
+    pub fn inside(&self, session: SessionId, units: &[FileId]) -> BTreeSet<FileId> {
+        let inner = self.lock();
+        let held = inner.sessions.get(&session);
+        let is_inside = |held: &Held, unit| held.units.contains(unit) && !held.is_outside(*unit);
+        let units = units.iter().filter(|unit| held.is_some_and(|held| is_inside(held, unit)));
+        units.copied().collect()
+    }
+
+    pub fn is_outside(&self, holder: Holder) -> bool {
+        let inner = self.lock();
+        inner.sessions.get(&holder.session).is_some_and(|held| held.is_outside(holder.unit))
     }
 
     /// Sessions other than `asking` that hold any of `units` alone. Nobody is told so any more.
@@ -213,6 +311,16 @@ impl LeaseTable {
             }));
         }
         alone
+    }
+
+    /// Does the session hold the unit alone, or all that there is, or did it lately?
+    pub fn held_alone(&self, session: SessionId, unit: FileId) -> bool {
+        let inner = self.lock();
+        let Some(held) = inner.sessions.get(&session) else { return false };
+        let was_lately =
+            |unit: &FileId| held.lately.get(unit).is_some_and(|at| at.elapsed() < LATELY);
+        let is_alone = |unit: &FileId| held.exclusive.contains_key(unit) || was_lately(unit);
+        [unit, EVERYTHING].iter().any(is_alone)
     }
 
     /// Does a session other than `asking` work in the unit alone?
@@ -387,12 +495,25 @@ impl LeaseTable {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn suspended(&self) -> MutexGuard<'_, Suspended> {
+        lock(&self.suspended)
+    }
+}
+
+fn lock(table: &Mutex<Suspended>) -> MutexGuard<'_, Suspended> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Held {
     fn new() -> Self {
-        let (units, exclusive) = Default::default();
-        Self { units, exclusive, heard: Instant::now(), is_barred: false, swept: None }
+        let (units, outside, exclusive, lately) = Default::default();
+        let (heard, is_barred, swept) = (Instant::now(), false, None);
+        Self { units, outside, exclusive, lately, heard, is_barred, swept }
+    }
+
+    fn is_outside(&self, unit: FileId) -> bool {
+        self.outside.contains(&unit)
     }
 }
 
@@ -401,6 +522,7 @@ impl Inner {
         let Some(held) = self.sessions.get_mut(&session) else { return };
         let before = held.exclusive.get(&unit).map_or(Version(0), |before| before.told);
         held.exclusive.insert(unit, Alone { told: told.max(before), changed: Instant::now() });
+        held.outside.remove(&unit);
         if held.units.insert(unit) {
             self.total += 1;
             self.holders.entry(unit).or_default().insert(session);
@@ -411,8 +533,14 @@ impl Inner {
     /// The session does not hold the unit alone any more.
     fn share(&mut self, session: SessionId, unit: FileId) {
         let held = self.sessions.get_mut(&session);
-        if held.is_none_or(|held| held.exclusive.remove(&unit).is_none()) {
-            return;
+        let Some(held) = held.filter(|held| held.exclusive.contains_key(&unit)) else { return };
+        held.exclusive.remove(&unit);
+        held.lately.insert(unit, Instant::now());
+        if held.lately.len() > LATELY_MAX {
+            held.lately.retain(|_, at| at.elapsed() < LATELY);
+        }
+        if held.lately.len() > LATELY_MAX {
+            held.lately.pop_first();
         }
         self.shared += 1;
     }
@@ -433,7 +561,8 @@ impl Inner {
     fn may_hold_alone(&self, session: SessionId, unit: FileId) -> bool {
         let is_wanted = self.wanted.get(&unit).is_some_and(|at| at.elapsed() < WANTED_KEPT);
         let is_only = self.holders.get(&unit).is_some_and(|by| by.iter().eq([&session]));
-        is_only && !is_wanted && self.is_quiet(unit, Some(session))
+        let is_outside = self.sessions.get(&session).is_some_and(|held| held.is_outside(unit));
+        is_only && !is_outside && !is_wanted && self.is_quiet(unit, Some(session))
     }
 
     /// A session changes a unit that others hold. Which others will it come to? As many as it came
@@ -497,11 +626,11 @@ impl Inner {
     fn grant(
         &mut self,
         session: SessionId,
-        units: &[FileId],
+        units: &[Entitled],
         is_current: impl Fn(&Self, FileId) -> bool,
     ) -> Vec<FileId> {
         let mut granted = vec![];
-        for &unit in units {
+        for &(unit, standing) in units {
             let current = is_current(self, unit) && !self.is_alone_elsewhere(session, unit);
             let Some(held) = self.sessions.get_mut(&session) else { break };
             let has_room = held.units.len() < UNITS_PER_SESSION_MAX && self.total < UNITS_MAX;
@@ -509,7 +638,13 @@ impl Inner {
             if held.is_barred || !current || !(has_room || holds) {
                 continue;
             }
+            if standing == Standing::Inside {
+                held.outside.remove(&unit);
+            }
             if held.units.insert(unit) {
+                if standing == Standing::Outside {
+                    held.outside.insert(unit);
+                }
                 self.total += 1;
                 self.holders.entry(unit).or_default().insert(session);
                 METRICS.leases.inc();
@@ -522,7 +657,7 @@ impl Inner {
     fn release(&mut self, session: SessionId, unit: FileId) {
         self.share(session, unit);
         let held = self.sessions.get_mut(&session);
-        if !held.is_some_and(|held| held.units.remove(&unit)) {
+        if !held.is_some_and(|held| held.outside.remove(&unit) | held.units.remove(&unit)) {
             return;
         }
         self.total -= 1;
@@ -621,10 +756,11 @@ impl Change {
 
     /// Grants the changing session what its own reply tells of its own commit, unless others change
     /// it at the same time.
-    pub fn grant(&self, units: &[FileId], version: Version) -> Vec<FileId> {
+    pub fn grant(&self, units: &[Entitled], version: Version) -> Vec<FileId> {
         let session = self.session;
+        let units = self.table.unsuspended(session, units);
         let mut inner = self.table.lock();
-        inner.grant(session, units, |inner, unit| {
+        inner.grant(session, &units, |inner, unit| {
             inner.is_quiet(unit, Some(session)) && inner.changed_at(unit) <= version
         })
     }

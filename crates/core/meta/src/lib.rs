@@ -29,7 +29,8 @@
 //!
 //! Of an MDT as a whole (`mdt/`):
 //!
-//! * `service`: a request from asking to answer; `recall`, `writers`: asking others first.
+//! * `service`: a request from asking to answer; `recall`, `writers`: asking others first;
+//!   `entitled`: who may hold which lease.
 //! * `trees`: whole directories and trees of them, in bulk.
 //! * `capabilities`: what clients show to OSSs.
 //! * `quotas`: limits with clients and other MDTs.
@@ -171,6 +172,16 @@ pub struct Asker {
     pub of_items: Vec<Option<Arc<Delegation>>>,
     /// Stored answers below this number are not needed any more.
     pub answered_below: RequestNumber,
+}
+
+/// What a client says of itself, and what is seen of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Coming<'a> {
+    pub description: &'a str,
+    /// Who it proved to be, and from which machine it comes.
+    pub host: &'a str,
+    /// How long it waits for us, if it says so.
+    pub wait: Option<Duration>,
 }
 
 /// A session, opened or resumed.

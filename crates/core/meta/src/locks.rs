@@ -138,9 +138,7 @@ impl LockTable {
     /// Takes, changes, frees, or queues up.
     pub fn ask(self: &Arc<Self>, session: SessionId, request: &Lock) -> Result<Asked> {
         let owner = (session, request.owner);
-        if request.range.is_empty() || request.range.end > LockRange::WHOLE.end {
-            return Err(Error::Invalid { what: "a lock on no bytes" });
-        }
+        check_range(request.range)?;
         let mut inner = self.lock();
         let Some(mode) = request.mode else {
             inner.set(request.id, request.kind, owner, request.range, None);
@@ -266,12 +264,24 @@ impl LockTable {
         !is_granted
     }
 
-    /// A session of before the start says what it holds. Which of it is lost, to others or before
-    /// the start already?
+    /// May the session say what it held before the start? Once, and whoever came later never.
+    pub fn may_assert(&self, session: SessionId) -> bool {
+        self.grace.is_missing(session)
+    }
+
+    /// Does the owner hold what it wishes?
+    pub fn covers(&self, file: FileId, wish: &Wish) -> bool {
+        let inner = self.lock();
+        let held = inner.files.get(&file).map(|locks| locks.set(wish.kind));
+        held.is_some_and(|held| held.suffices(wish.owner, wish.range, wish.mode))
+    }
+
+    /// A session of before the start says what it holds, and has the right to if `may` it. Which of
+    /// it is lost, to others or before the start already? Those who wait by now are not overtaken.
     pub fn assert(
         &self,
         session: SessionId,
-        locks: &[AssertedLock],
+        (locks, may): (&[AssertedLock], &[bool]),
         before: &[LostLock],
         is_last: bool,
     ) -> Vec<u32> {
@@ -286,7 +296,9 @@ impl LockTable {
         for (index, lock) in locks.iter().enumerate() {
             let owner = (session, lock.owner);
             let wish = Wish { owner, kind: lock.kind, range: lock.range, mode: lock.mode };
-            let is_free = !was_lost(lock) && inner.is_free(lock.id, &wish);
+            let may = may.get(index) == Some(&true) && check_range(lock.range).is_ok();
+            let is_free = inner.is_free(lock.id, &wish) && !inner.would_overtake(lock.id, &wish);
+            let is_free = is_free && may && !was_lost(lock);
             if is_free && inner.check_room(session, lock.id).is_ok() {
                 inner.grant(lock.id, &wish);
             } else {
@@ -341,6 +353,13 @@ impl LockTable {
     }
 }
 
+fn check_range(range: LockRange) -> Result<()> {
+    if range.is_empty() || range.end > LockRange::WHOLE.end {
+        return Err(Error::Invalid { what: "a lock on no bytes" });
+    }
+    Ok(())
+}
+
 impl FileLocks {
     fn set(&self, kind: LockKind) -> &LockSet<Owner> {
         match kind {
@@ -371,6 +390,19 @@ impl FileLocks {
             || self.queue.iter().any(|wait| wait.wish.owner.0 == session)
     }
 
+    /// When half of the room is used, one session has a quarter at most: it keeps no others out.
+    fn is_full_for(&self, session: SessionId) -> bool {
+        let (held, waits) = (self.posix.len() + self.flock.len(), self.queue.len());
+        if held < LOCKS_MAX / 2 && waits < WAITS_MAX / 2 {
+            return false;
+        }
+        let sets = self.posix.iter().chain(self.flock.iter());
+        let own_held = sets.filter(|held| held.owner.0 == session).count();
+        let own_waits = self.queue.iter().filter(|wait| wait.wish.owner.0 == session).count();
+        let is_much = own_held >= LOCKS_MAX / 4 || own_waits >= WAITS_MAX / 4;
+        is_much || held >= LOCKS_MAX || waits >= WAITS_MAX
+    }
+
     fn is_empty(&self) -> bool {
         self.posix.is_empty() && self.flock.is_empty() && self.queue.is_empty()
     }
@@ -388,9 +420,7 @@ impl Inner {
     fn check_room(&self, session: SessionId, file: FileId) -> Result<()> {
         let files = self.by_session.get(&session);
         let is_new = files.is_none_or(|files| !files.contains(&file));
-        let is_full = self.files.get(&file).is_some_and(|locks| {
-            locks.posix.len() + locks.flock.len() >= LOCKS_MAX || locks.queue.len() >= WAITS_MAX
-        });
+        let is_full = self.files.get(&file).is_some_and(|locks| locks.is_full_for(session));
         let held = self.counts.get(&session).copied().unwrap_or_default();
         let has_many =
             held >= SESSION_LOCKS_MAX || (is_new && files.map_or(0, BTreeSet::len) >= LOCKS_MAX);

@@ -13,7 +13,7 @@ use crate::sessions::SessionTable;
 use crate::settings::Settings;
 use crate::view::Counted;
 use crate::writers::WriterTable;
-use crate::{Opened, Parts, StartError};
+use crate::{Coming, Opened, Parts, StartError};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -34,6 +34,7 @@ use tieline_world::World;
 
 mod capabilities;
 mod delegations;
+mod entitled;
 mod exposed;
 mod identities;
 mod junctions;
@@ -175,9 +176,9 @@ impl Mdt {
         &self,
         client: ClientId,
         session: Option<SessionId>,
-        description: &str,
-        wait: Option<Duration>,
+        coming: Coming<'_>,
     ) -> Result<Opened, Failure> {
+        let Coming { description, host, wait } = coming;
         let known = session.filter(|&session| !self.leases.is_barred(session));
         let resumed =
             known.and_then(|session| Some((session, self.sessions.resume(session, client)?)));
@@ -198,6 +199,7 @@ impl Mdt {
         };
         // Whatever it held, the answers and recalls of the old connection may be lost.
         self.leases.open(session);
+        self.leases.came_from(session, host);
         self.leases.found(session);
         if is_resumed && self.room.check_any().is_ok() {
             self.sessions.note_wait(session, wait).await.map_err(|error| {

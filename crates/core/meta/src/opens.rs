@@ -11,17 +11,27 @@ use tieline_types::{FileId, SessionId};
 
 #[derive(Default)]
 pub struct OpenTable {
-    openers: Mutex<Holders<()>>,
+    /// Whether it is open to be written.
+    openers: Mutex<Holders<bool>>,
 }
 
 impl OpenTable {
-    pub fn opened(&self, session: SessionId, file: FileId) {
-        self.lock().insert(session, file, ());
+    pub fn opened(&self, session: SessionId, file: FileId, writes: bool) {
+        let mut openers = self.lock();
+        match openers.get_mut(session, file) {
+            Some(to_write) => *to_write |= writes,
+            None => openers.insert(session, file, writes),
+        }
     }
 
     /// Who may have the file open.
     pub fn openers(&self, file: FileId) -> BTreeSet<SessionId> {
-        self.lock().of(file).map(|(session, ())| session).collect()
+        self.lock().of(file).map(|(session, _)| session).collect()
+    }
+
+    /// Who may have it open to be written.
+    pub fn writers(&self, file: FileId) -> BTreeSet<SessionId> {
+        self.lock().of(file).filter(|(_, writes)| **writes).map(|(session, _)| session).collect()
     }
 
     pub fn closed(&self, session: SessionId, file: FileId) {
@@ -32,7 +42,7 @@ impl OpenTable {
         self.lock().end(session);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Holders<()>> {
+    fn lock(&self) -> MutexGuard<'_, Holders<bool>> {
         self.openers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -45,9 +55,11 @@ mod tests {
     fn remembers_openers() {
         let table = OpenTable::default();
         let (a, b) = (SessionId(1), SessionId(2));
-        table.opened(a, FileId(1));
-        table.opened(b, FileId(1));
+        table.opened(a, FileId(1), true);
+        table.opened(a, FileId(1), false);
+        table.opened(b, FileId(1), false);
         assert_eq!(table.openers(FileId(1)), BTreeSet::from([a, b]));
+        assert_eq!(table.writers(FileId(1)), BTreeSet::from([a]));
         table.closed(a, FileId(1));
         assert_eq!(table.openers(FileId(1)), BTreeSet::from([b]));
         table.end(b);

@@ -137,6 +137,8 @@ pub struct View<'a> {
     pub seen: BTreeSet<FileId>,
     /// Files that were read and that others write.
     pub written: BTreeSet<FileId>,
+    /// Files that were read and that nobody else wrote.
+    pub resting: BTreeSet<FileId>,
     /// What became of the items of a batch so far.
     pub outcomes: Vec<BatchOutcome>,
     /// Directories that a client made by itself.
@@ -145,6 +147,8 @@ pub struct View<'a> {
     pub gone: BTreeSet<FileId>,
     /// Directories as they were written.
     pub directories: BTreeMap<FileId, Inode>,
+    /// Directories as they were read.
+    read: BTreeMap<FileId, Inode>,
     /// Files that come and go with this change.
     pub counted: Counted,
     /// The change is larger than one transaction should be: commit this part and run the operation
@@ -184,10 +188,12 @@ impl<'a> View<'a> {
             touched: Touched::default(),
             seen: BTreeSet::new(),
             written: BTreeSet::new(),
+            resting: BTreeSet::new(),
             outcomes: vec![],
             made: BTreeSet::new(),
             gone: BTreeSet::new(),
             directories: BTreeMap::new(),
+            read: BTreeMap::new(),
             counted: Counted::default(),
             is_partial: false,
             hides_bytes: false,
@@ -300,6 +306,15 @@ impl<'a> View<'a> {
         Ok(found)
     }
 
+    /// A file of this MDT, for what nobody is told of it.
+    pub async fn peek(&mut self, id: FileId) -> Result<Option<Inode>> {
+        match self.directories.get(&id).or_else(|| self.read.get(&id)) {
+            Some(inode) => Ok(Some(inode.clone())),
+            None if id.mdt() == self.scene.mdt => self.record(key::inode(id)).await,
+            None => Ok(None),
+        }
+    }
+
     /// A file of this MDT that must exist.
     pub async fn inode(&mut self, id: FileId) -> Result<Inode> {
         self.scene.check_mine(id)?;
@@ -379,6 +394,8 @@ impl<'a> View<'a> {
     /// Deletes a file's record.
     pub fn delete_inode(&mut self, id: FileId) {
         self.delete(key::inode(id));
+        self.directories.remove(&id);
+        self.read.remove(&id);
         self.note_exposed(id, None);
         self.charge(id, None);
     }
@@ -395,8 +412,11 @@ impl<'a> View<'a> {
             slot.insert(Charged { before: Charge::of(inode), after: None });
             self.exposure.see(self.scene.map, id, inode);
         }
-        if self.is_written(id, inode) {
-            self.written.insert(id);
+        match inode.kind {
+            FileKind::Directory => drop(self.read.insert(id, inode.clone())),
+            FileKind::Regular if self.is_written(id, inode) => drop(self.written.insert(id)),
+            FileKind::Regular => drop(self.resting.insert(id)),
+            _ => {}
         }
         if inode.kind == FileKind::Directory || inode.names.is_empty() {
             self.seen.insert(id);

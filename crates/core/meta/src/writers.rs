@@ -24,8 +24,12 @@ use tieline_types::{FileId, SessionId};
 use tieline_wire::notice::Recall;
 use tokio::time::Instant;
 
-/// Who did not answer, or commits each write anyhow, is not asked again before.
+/// Who did not answer, or commits each write anyhow, is not asked again before: if he did not answer
+/// again and again, twice as long each time.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
+const ASK_AGAIN_MAX: Duration = Duration::from_secs(600);
+/// Who did not answer so often is not asked for the sake of other writers sooner either.
+const UNANSWERED_MAX: u32 = 2;
 
 #[derive(Default)]
 pub struct WriterTable {
@@ -48,6 +52,17 @@ struct Writer {
     is_told: bool,
     /// When it was last asked, if it need not be for a while.
     asked: Option<Instant>,
+    /// How often in a row it did not answer.
+    unanswered: u32,
+}
+
+impl Writer {
+    fn is_asked(&self, writes: bool) -> bool {
+        let doublings = self.unanswered.saturating_sub(1).min(16);
+        let pause = ASK_AGAIN.saturating_mul(1 << doublings).min(ASK_AGAIN_MAX);
+        let is_lately = self.asked.is_some_and(|asked| asked.elapsed() < pause);
+        !is_lately || writes && !self.is_told && self.unanswered < UNANSWERED_MAX
+    }
 }
 
 impl WriterTable {
@@ -92,8 +107,7 @@ impl WriterTable {
         for &file in files {
             let writers = inner.writers.of(file);
             for (session, writer) in writers.filter(|(session, _)| *session != asking) {
-                let is_lately = writer.asked.is_some_and(|asked| asked.elapsed() < ASK_AGAIN);
-                if !is_lately || (writes && !writer.is_told) {
+                if writer.is_asked(writes) {
                     asks.entry(session).or_default().push(file);
                 }
             }
@@ -118,6 +132,7 @@ impl WriterTable {
                 continue;
             }
             writer.is_told |= recall.writes == Some(true) && still.is_some();
+            writer.unanswered = if still.is_some() { 0 } else { writer.unanswered + 1 };
             let rests = writer.is_told || still.is_none();
             writer.asked = rests.then(Instant::now);
         }
@@ -221,6 +236,14 @@ mod tests {
         table.answered((a, u64::MAX), &asked(&[file], false), None);
         assert!(table.to_ask(b, &files, false).is_empty(), "he did not answer");
         assert!(!table.to_ask(b, &files, true).is_empty(), "but must know of another writer");
+        for pause in [10, 20, 40] {
+            tokio::time::advance(ASK_AGAIN_MAX).await;
+            table.answered((a, u64::MAX), &asked(&[file], true), None);
+            tokio::time::advance(Duration::from_secs(pause - 1)).await;
+            assert!(table.to_ask(b, &files, true).is_empty(), "for {pause} s");
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert!(!table.to_ask(b, &files, true).is_empty());
+        }
         table.note(b, file);
         table.answered((a, u64::MAX), &asked(&[file], true), Some(&[file]));
         assert!(table.to_ask(b, &files, true).is_empty(), "he knows");

@@ -10,6 +10,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tieline_auth::MapCell;
 use tieline_format::map::Pool;
 use tieline_format::mdt::{Inode, PayerChange};
 use tieline_kv::{MemoryStore, Snapshot};
@@ -113,7 +114,7 @@ impl Objects for Remover {
         if let Some(&at) = self.damaged.lock().unwrap().get(&(message.ost, chunk)) {
             bytes[at] ^= 1;
         }
-        Ok((ReadObjectReply { offset: 0, checks, object_length }, bytes.into()))
+        Ok((ReadObjectReply { offset: 0, checks, object_length, proof: None }, bytes.into()))
     }
 }
 
@@ -321,7 +322,16 @@ impl House {
         Self::with(MemoryStore::new(), true).await
     }
 
+    /// The MDT's clients prove who they are now, and did not before.
+    pub async fn proven() -> Self {
+        Self::with_map((MemoryStore::new(), map_cell_of(&proven_map())), true).await
+    }
+
     async fn with(store: MemoryStore, keeps_deleted: bool) -> Self {
+        Self::with_map((store, map_cell()), keeps_deleted).await
+    }
+
+    async fn with_map((store, map): (MemoryStore, MapCell), keeps_deleted: bool) -> Self {
         let settings = Settings { keeps_deleted, ..Settings::default() };
         let own = crate::Settings {
             session_keep: settings.session_keep,
@@ -341,7 +351,7 @@ impl House {
             settings: own,
             store: Arc::new(mdt.store.clone()),
             world: mdt.world.clone(),
-            map: map_cell(),
+            map,
             log: None,
             objects: remover.clone(),
             mender: mender.clone(),

@@ -35,6 +35,7 @@ pub fn trailer(chunk: GrantedId, data: &[u8]) -> ObjectTrailer {
         version: Version(3),
         path: b"data/run7.root".to_vec(),
         checks: checksum::block_checks(data),
+        tree: None,
     }
 }
 

@@ -180,7 +180,8 @@ impl ChunkStore for DirChunks {
         };
         let checks = range.checks(&object.trailer.checks);
         let (object_length, file) = (object.length, object.trailer.file);
-        Ok(Slice { offset: range.offset, bulk, checks, object_length, file })
+        let tree = object.trailer.tree.clone();
+        Ok(Slice { offset: range.offset, bulk, checks, object_length, file, tree })
     }
 
     async fn stat(&self, chunk: GrantedId) -> Result<(ObjectTrailer, u64), Error> {

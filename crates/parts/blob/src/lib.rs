@@ -45,6 +45,7 @@ pub use range::BlockRange;
 use bytes::Bytes;
 use std::io;
 use tieline_format::object::ObjectTrailer;
+use tieline_types::tree::Values;
 use tieline_types::{ErrorKind, FileId, FileKind, GrantedId};
 use tieline_world::Bulk;
 
@@ -87,6 +88,8 @@ pub struct Slice {
     pub object_length: u64,
     /// The file that it was written for.
     pub file: FileId,
+    /// Of the whole object, if it was written with one.
+    pub tree: Option<Values>,
 }
 
 /// Something that lies where only objects should.

@@ -106,7 +106,8 @@ impl ChunkStore for MemoryChunks {
         let bytes = stored.data.slice(start..start + range.length as usize);
         let checks = range.checks(&stored.trailer.checks);
         let (bulk, file) = (Bulk::from(bytes), stored.trailer.file);
-        Ok(Slice { offset: range.offset, bulk, checks, object_length, file })
+        let tree = stored.trailer.tree.clone();
+        Ok(Slice { offset: range.offset, bulk, checks, object_length, file, tree })
     }
 
     async fn stat(&self, chunk: GrantedId) -> Result<(ObjectTrailer, u64), Error> {

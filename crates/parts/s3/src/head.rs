@@ -6,14 +6,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tieline_format::object::{ObjectFooter, ObjectTrailer};
 use tieline_types::GrantedId;
+use tieline_types::tree::Values;
 
-/// Trailer and footer of a chunk of 4 MiB take about 5 KiB: one request finds both.
-pub const TAIL_GUESS: u64 = 8 << 10;
+/// Trailer and footer of a chunk of 4 MiB take about 13 KiB: one request finds both.
+pub const TAIL_GUESS: u64 = 16 << 10;
 /// Of a chunk of 64 MiB, the largest, with the longest path.
 pub const TAIL_MAX: u64 = 256 << 10;
-/// Objects that are remembered, and the memory for their checks: of 32 GiB of data.
+/// Objects that are remembered, and the memory for their checks: of 20 GiB of data.
 const HEADS_MAX: usize = 64 << 10;
-const BYTES_MAX: usize = 32 << 20;
+const BYTES_MAX: usize = 64 << 20;
 
 /// An object, without its bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -125,7 +126,9 @@ impl State {
 }
 
 fn weight(head: &Head) -> usize {
-    size_of::<Head>() + head.trailer.path.len() + size_of_val(head.trailer.checks.as_slice())
+    let tree = head.trailer.tree.as_ref().map_or(0, Values::weight);
+    let checks = size_of_val(head.trailer.checks.as_slice());
+    size_of::<Head>() + head.trailer.path.len() + checks + tree
 }
 
 #[cfg(test)]

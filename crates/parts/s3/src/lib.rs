@@ -269,7 +269,8 @@ impl Inner {
                 Some(bytes) if is_sound || was_other => {
                     let (object_length, file) = (head.length, head.trailer.file);
                     let bulk = if bytes.is_empty() { Bulk::Empty } else { Bulk::from(bytes) };
-                    return Ok(Slice { offset: range.offset, bulk, checks, object_length, file });
+                    let (offset, tree) = (range.offset, head.trailer.tree.clone());
+                    return Ok(Slice { offset, bulk, checks, object_length, file, tree });
                 }
                 None if was_other => return Err(self.damaged(chunk, "it changes as it is read")),
                 // It was replaced since it was looked at, or its bytes were changed on their way.

@@ -23,12 +23,13 @@ use crate::peers::Peers;
 use crate::reports::Reports;
 use crate::tended;
 use bytes::Bytes;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::Guard;
 use tieline_auth::capability::{holder_of, server_holder};
 use tieline_data::{ChunkService, Rights, TapeService};
-use tieline_meta::{Asker, Mdt};
+use tieline_meta::{Asker, Coming, Mdt};
 use tieline_net::{CallContext, Notifier, Peer, Reply, Response, Service};
 use tieline_tend::Tender;
 use tieline_types::{
@@ -653,7 +654,8 @@ pub fn is_server(session: SessionId) -> bool {
 async fn greet_client(mdt: &Mdt, hello: &Hello, peer: &Peer) -> Result<Greeting, Refusal> {
     let client = owned_by(hello.client, peer);
     let wait = hello.wait_ms.map(Duration::from_millis);
-    let opened = mdt.open_session(client, hello.session, &hello.description, wait).await;
+    let coming = Coming { description: &hello.description, host: &host_of(peer), wait };
+    let opened = mdt.open_session(client, hello.session, coming).await;
     let opened = opened.map_err(|failure| refusal(failure.kind, failure.detail))?;
     Ok(Greeting {
         session: opened.session,
@@ -663,6 +665,13 @@ async fn greet_client(mdt: &Mdt, hello: &Hello, peer: &Peer) -> Result<Greeting,
         lease: opened.lease,
         lost_locks: opened.lost_locks,
     })
+}
+
+/// From which machine somebody comes, whatever he says of himself.
+fn host_of(peer: &Peer) -> String {
+    let address = peer.address.parse::<SocketAddr>();
+    let machine = address.map_or_else(|_| peer.address.clone(), |address| address.ip().to_string());
+    format!("{} at {machine}", peer.principal.as_deref().unwrap_or("anybody"))
 }
 
 /// The client as sessions know it: who proved to be somebody else is another one, whatever number

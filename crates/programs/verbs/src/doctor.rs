@@ -3,6 +3,7 @@
 //!
 //! * [`here`]: settings and mounts of this machine, if none are named.
 //! * [`kerberos`]: tickets and keys.
+//! * [`leases`]: clients that do not answer a running server.
 //! * [`machine`]: clock, kernel, limits, `/dev/fuse`.
 //! * [`server`]: a settings file and what it names: directories, ports, the database, the map.
 //! * [`servers`]: those that a mount would talk to: reachable, and what time it is there.
@@ -12,6 +13,7 @@
 mod exposed;
 mod here;
 mod kerberos;
+mod leases;
 mod machine;
 mod server;
 mod servers;

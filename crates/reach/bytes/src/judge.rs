@@ -2,8 +2,8 @@
 //!
 //! Whoever answers "which chunks?" has the last word: bytes go on only if they agree with the
 //! digest, or the checks, that the metadata has of their chunk. What a data server says of its own
-//! bytes finds damage on the way, and no more; ranges that come with the hashes that lead to the
-//! digest are judged here, too, as soon as somebody brings such ([`Proof`]).
+//! bytes finds damage on the way, and no more; ranges from there come with the hashes that lead to
+//! the digest, and are judged as they come ([`crate::proven`]).
 //!
 //! Invariants: what is encoded is judged in the encoding that its digest covers, and handed on
 //! plain; nothing is unpacked beyond the chunk's length.

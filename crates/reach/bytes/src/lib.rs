@@ -10,7 +10,8 @@
 //!   [`direct`] (mounted here) and [`site`] (the cache of all nodes);
 //!   Behind them others that have whole chunks, such as repositories ([`Near::further`]);
 //! * [`osts`]: the OSSs of a chunk's places, the nearest first ([`costs`]), several at once
-//!   ([`race`]), put together where all copies are damaged ([`patched`]).
+//!   ([`race`]), each range with what leads to the digest of its chunk ([`proven`]), put together
+//!   where all copies are damaged ([`patched`]).
 //!
 //! Beside them: [`capabilities`], what is shown to OSSs; [`poor`], OSTs that failed puts;
 //! [`paths`], what ways cost, for people who ask; [`near`], what an operator plugs in.
@@ -32,6 +33,7 @@ mod osts;
 mod patched;
 mod paths;
 mod poor;
+mod proven;
 pub mod race;
 mod site;
 mod source;

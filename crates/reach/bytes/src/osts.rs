@@ -5,12 +5,14 @@
 //! [`tieline_servers::turns`]. Over distance a range is several requests, so that it comes by
 //! several connections at once.
 //!
-//! Invariant: bytes that do not match their checks are never handed on; they are counted, named in
-//! the log, reported to the MDS, and the next place is asked. Where all are damaged, blocks that
-//! are good in any of them are put together ([`crate::patched`]).
+//! Invariant: bytes that do not match their checks, or the digest that the metadata has, are never
+//! handed on; they are counted, named in the log, reported to the MDS, and the next place is asked.
+//! Where all are damaged, blocks that are good in any of them are put together
+//! ([`crate::patched`]).
 
 use crate::capabilities::Capabilities;
 use crate::costs::{Costs, Load};
+use crate::proven::{are_of, hashed};
 use crate::race::Race;
 use crate::source::{Fault, Outcome, Piece, Proof, Source, Wish, lost};
 use crate::{Whose, lock};
@@ -90,7 +92,7 @@ impl Source for Arc<Osts> {
         let until = wish.until.unwrap_or_else(|| self.until(chunk, whose));
         if let [range] = ranges.as_slice() {
             let (offset, bytes) = self.fetch(chunk, range.clone(), whose, until).await?;
-            return Ok(vec![Piece::new(offset, bytes, Proof::Checks)]);
+            return Ok(vec![Piece::new(offset, bytes, shown(chunk))]);
         }
         let mut fetches = JoinSet::new();
         for range in ranges.iter().cloned() {
@@ -100,7 +102,7 @@ impl Source for Arc<Osts> {
         let mut fetched = Vec::new();
         while let Some(joined) = fetches.join_next().await {
             let (offset, bytes) = joined.unwrap_or_else(|_| Err(lost()))?;
-            fetched.push(Piece::new(offset, bytes, Proof::Checks));
+            fetched.push(Piece::new(offset, bytes, shown(chunk)));
         }
         Ok(fetched)
     }
@@ -329,7 +331,11 @@ impl Osts {
             tracing::info!(%ost, chunk = %id, %error, "chunk cannot be read here");
             self.mark_trouble(place.ost);
         }
-        Fault { kind, what: format!("chunk {id} at {ost} ({error})") }
+        let what = match error {
+            Error::Corrupt { what } => what.clone(),
+            error => format!("chunk {id} at {ost} ({error})"),
+        };
+        Fault { kind, what }
     }
 
     /// Tells the MDS which places are bad, so that they are made whole again.
@@ -389,6 +395,7 @@ impl Osts {
                 offset: place.offset + range.start,
                 length: u32::try_from(range.end - range.start).unwrap_or(u32::MAX),
                 capability,
+                hashed: hashed(chunk, place),
             };
             let left = until.saturating_duration_since(Instant::now());
             let patience = left.min(self.servers.wait_for_osts([place.ost]));
@@ -416,18 +423,28 @@ impl Osts {
     ) -> Result<(u64, Bytes)> {
         let (reply, bulk) = self.ask_place(chunk, place, &range, (whose, until)).await?;
         METRICS.client_fetched_bytes.inc_by(bulk.len() as u64);
+        let corrupt = || {
+            let (id, file, ost) = (chunk.chunk, whose.file, place.ost.label());
+            Error::Corrupt { what: format!("chunk {id} of file {file} at {ost}") }
+        };
         let is_aligned = reply.offset.is_multiple_of(BLOCK as u64);
         if !is_aligned || first_mismatch(&bulk, &reply.checks).is_some() {
             METRICS.corrupt_blocks.with_label_values(&["client"]).inc();
-            return Err(corrupt(chunk, place.ost));
+            return Err(corrupt());
         }
         let own = place.offset..place.offset + chunk.length;
         let found = (reply.offset..reply.offset + bulk.len() as u64, &bulk);
-        let (offset, bytes) = clip(found, &own).ok_or_else(|| corrupt(chunk, place.ost))?;
+        let (offset, bytes) = clip(found, &own).ok_or_else(corrupt)?;
         let holds_all = offset <= range.start && offset + bytes.len() as u64 >= range.end;
         if !holds_all || !matches_own_checks(chunk, offset, &bytes) {
             METRICS.corrupt_blocks.with_label_values(&["client"]).inc();
-            return Err(corrupt(chunk, place.ost));
+            return Err(corrupt());
+        }
+        if !are_of(chunk, (offset, &bytes), reply.proof).await {
+            METRICS.corrupt_blocks.with_label_values(&["client"]).inc();
+            // Its checks fit what it sent: it says nothing that may be believed.
+            self.mark_trouble(place.ost);
+            return Err(corrupt());
         }
         Ok((offset, bytes))
     }
@@ -450,6 +467,11 @@ impl Osts {
     }
 }
 
+/// What shows that bytes from an OST are those of the metadata.
+fn shown(chunk: &ChunkRef) -> Proof {
+    chunk.digest().map_or(Proof::Checks, |_| Proof::Judged)
+}
+
 /// Of what was to be fetched ahead.
 fn unwanted() -> Fault {
     Fault { kind: ErrorKind::Cancelled, what: "fetch of what nobody waits for".to_owned() }
@@ -457,10 +479,6 @@ fn unwanted() -> Fault {
 
 fn slow() -> Fault {
     Fault { kind: ErrorKind::Timeout, what: "turn to ask for bytes".to_owned() }
-}
-
-fn corrupt(chunk: &ChunkRef, ost: OstIndex) -> Error {
-    Error::Corrupt { what: format!("chunk {} at {}", chunk.chunk, ost.label()) }
 }
 
 /// `missing` in aligned pieces that cover it, within a chunk of `length` bytes.

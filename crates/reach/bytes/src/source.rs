@@ -50,8 +50,8 @@ pub struct Piece {
 pub enum Proof {
     /// They were judged when they came here.
     Judged,
-    /// They agree with the checks that the metadata keeps, if it does, and with those that came
-    /// with them: that finds damage, and no lie.
+    /// The metadata has no digest of their chunk. They agree with the checks that it keeps, if it
+    /// does, and with those that came with them: that finds damage, and no lie.
     Checks,
     /// They are all of the chunk, encoded so: its digest says.
     Whole(Encoding),

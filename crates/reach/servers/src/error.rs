@@ -13,7 +13,7 @@ pub enum Error {
     #[error("{what}: {kind}")]
     Local { kind: ErrorKind, what: String },
     /// Bytes failed their check at every place.
-    #[error("{what} does not match its checksum")]
+    #[error("{what} does not match its checksum: see `tieline mirror verify` and `tieline fsck`")]
     Corrupt { what: String },
     /// An earlier write failed after its caller was answered; reported once, at fsync or close.
     #[error("an earlier write failed: {detail}")]

@@ -64,7 +64,7 @@ impl<'b, C> Decode<'b, C> for Origin {
 }
 
 /// What an object is called where it lies.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Encode, Decode)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Encode, Decode)]
 pub enum ObjectName {
     /// An object we made: one chunk, or a pack of chunks named after its first.
     #[n(1)]
@@ -294,6 +294,8 @@ pub enum ExtentError {
     Inline { offset: u64, length: u64, held: usize },
     #[error("extent at {offset} wants bytes outside chunk {chunk} or its places")]
     Chunk { offset: u64, chunk: ChunkId },
+    #[error("extent at {offset} has the digest {digest}, which is no BLAKE3 of plain bytes")]
+    Digest { offset: u64, digest: Digest },
 }
 
 impl Extent {
@@ -344,10 +346,13 @@ impl Extent {
                 let end = chunk.skip.checked_add(length);
                 let is_inside = end.is_some_and(|end| end <= chunk.length);
                 let is_whole = |place: &Place| place.is_whole(chunk.length);
-                if is_inside && !chunk.places.is_empty() && chunk.places.iter().all(is_whole) {
-                    Ok(())
-                } else {
-                    Err(ExtentError::Chunk { offset, chunk: chunk.chunk })
+                if !is_inside || chunk.places.is_empty() || !chunk.places.iter().all(is_whole) {
+                    return Err(ExtentError::Chunk { offset, chunk: chunk.chunk });
+                }
+                // By no other can ranges be verified.
+                match chunk.digest.filter(|digest| digest.as_blake3().is_none()) {
+                    Some(digest) => Err(ExtentError::Digest { offset, digest }),
+                    None => Ok(()),
                 }
             }
             Content::Inline(_) | Content::Hole => Ok(()),

@@ -28,6 +28,7 @@
 //! * [`scope`]: what somebody who acts for another may do, and where.
 //! * [`shown`]: names and paths as people see them.
 //! * [`tape`]: files on tape, and what gets them there and back.
+//! * [`tree`]: the tree below a digest, by which a range of a chunk is verified without the rest.
 //! * [`units`]: sizes and durations as people write them.
 
 pub mod acl;
@@ -57,6 +58,7 @@ pub mod rules;
 pub mod scope;
 pub mod shown;
 pub mod tape;
+pub mod tree;
 pub mod units;
 
 pub use acl::Acls;

@@ -80,11 +80,12 @@ impl GrantRoom {
     pub const KEPT_SECONDS: u64 = 300;
 
     /// What a chunk of `length` bytes takes of room where objects take up whole units: its bytes,
-    /// their checks (4 bytes for each 4 KiB), what it says of its file, and its name.
+    /// their checks (4 bytes for each 4 KiB) and tree (32 for each 16 KiB), what it says of its
+    /// file, and its name.
     pub fn cost(length: u64, unit: u64) -> u64 {
         const LABEL: u64 = 8 << 10;
         let unit = unit.clamp(1, 64 << 10);
-        let object = length.saturating_add(length / 1024).saturating_add(LABEL);
+        let object = length.saturating_add(length / 1024 + length / 512).saturating_add(LABEL);
         object.div_ceil(unit).saturating_mul(unit).saturating_add(unit)
     }
 }
@@ -117,6 +118,19 @@ pub struct ReadObject {
     #[n(4)]
     #[cbor(with = "minicbor::bytes")]
     pub capability: Option<Vec<u8>>,
+    /// The asker has the BLAKE3 of this range, which holds what is read, and wants it proven.
+    #[n(5)]
+    pub hashed: Option<Hashed>,
+}
+
+/// A range of an object whose BLAKE3 somebody has: all of an object of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Hashed {
+    #[n(0)]
+    pub offset: u64,
+    /// At most 64 MiB.
+    #[n(1)]
+    pub length: u64,
 }
 
 /// The bytes are the frame's bulk.
@@ -132,6 +146,11 @@ pub struct ReadObjectReply {
     /// Bytes of the whole object.
     #[n(2)]
     pub object_length: u64,
+    /// What shows that the bulk is of the range whose BLAKE3 the asker has, if he has it: the
+    /// values of the subtrees beside it ([`tieline_types::tree`]).
+    #[n(3)]
+    #[cbor(with = "minicbor::bytes")]
+    pub proof: Option<Vec<u8>>,
 }
 
 /// Makes all chunks of a file on this OST survive a power failure.

@@ -12,6 +12,7 @@ mod frames;
 mod honest_door;
 mod hostile;
 mod paths;
+mod registrations;
 mod relay;
 mod renewal;
 mod says;
@@ -63,6 +64,7 @@ fn table(sec: &str) -> Result<()> {
         paths::attack(scene).await.context("paths that lead out")?;
         stolen::attack(scene).await.context("stolen keys")?;
         users::attack(scene).await.context("clients that lie")?;
+        registrations::attack(scene).await.context("clients that want to be waited for")?;
         spoofed::attack(scene).await.context("users who are said to ask")?;
         weak::data_is_forged(scene, false).await.context("data that is forged")?;
         stolen::site_admin(scene).await.context("a site's admin")?;
@@ -84,6 +86,22 @@ fn nobody_gets_in_under_krb5i() -> Result<()> {
 #[test]
 fn nobody_gets_in_under_krb5p() -> Result<()> {
     alone(|| table("krb5p"))
+}
+
+/// Promise 165: What a client was refused holds up nobody: not the owner's rm, nor his changes below
+/// a directory that the client may not search.
+///
+/// Promise 166: A client that does not answer holds up others once; then it is given nothing that
+/// others would have to wait for, for 20 s, and each time for twice as long, up to ten minutes.
+///
+/// Promise 167: An exclusive lock of fcntl is for who may write the file, a shared one for who may
+/// read it, whatever a client says.
+///
+/// Promise 168: Locks of before a restart of the metadata server are theirs who held them, and
+/// nobody else gets one by saying so.
+#[test]
+fn nobody_is_waited_for_who_has_no_right() -> Result<()> {
+    alone(|| with_scene("krb5i", async |scene| registrations::attack(scene).await))
 }
 
 /// Promise 170: Who may write a file and not read or run it is told no byte of it, nor where its

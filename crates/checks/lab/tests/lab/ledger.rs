@@ -379,6 +379,7 @@ fn orphan_beside(other: &Path) -> Result<PathBuf> {
         version: Version(1),
         path: b"never/committed".to_vec(),
         checks: checksum::block_checks(&data),
+        tree: None,
     };
     let objects = other.ancestors().find(|above| above.ends_with("objects"));
     let folder = objects.context("an OST")?.join("0000/00000f/fff/fff/0000000000000");

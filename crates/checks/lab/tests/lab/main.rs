@@ -30,6 +30,7 @@ mod journal;
 mod kerberos;
 mod large_directories;
 mod ledger;
+mod lies;
 mod locks;
 mod mirrors;
 mod model;

@@ -2,10 +2,11 @@
 //!
 //! Invariant: what is asserted is held by programs; what was idle there is forgotten.
 
-use crate::LockWish;
 use crate::shared::{Shared, lock};
+use crate::{HandleId, LockWish, OpenFile};
 use std::sync::Arc;
-use tieline_types::{Caller, FileId, LockKind, ServerNumber};
+use tieline_types::locks::Held;
+use tieline_types::{Caller, ErrorKind, FileId, LockKind, LockMode, MdtIndex, ServerNumber};
 use tieline_wire::Welcome;
 use tieline_wire::locks::{AssertLocks, AssertedLock};
 
@@ -50,44 +51,91 @@ impl Shared {
     async fn assert_locks(self: Arc<Self>, server: ServerNumber) {
         let asserting = self.locks.asserting(server);
         let _asserting = asserting.write().await;
-        let mut locks = Vec::new();
-        for id in self.locked_files(server) {
-            for kind in [LockKind::Posix, LockKind::Flock] {
-                let held: Vec<_> = self.locks.with(id, |own| own.set(kind).iter().collect());
-                locks.extend(held.into_iter().map(|held| AssertedLock {
-                    id,
-                    kind,
-                    owner: held.owner,
-                    range: held.range,
-                    mode: held.mode,
-                }));
-            }
-        }
         let Some(mdt) = self.servers.mdt_of(server) else { return };
-        let mut parts: Vec<Vec<AssertedLock>> =
-            locks.chunks(ASSERTED_MAX).map(<[_]>::to_vec).collect();
+        let mut parts: Vec<(Caller, Vec<AssertedLock>)> = vec![];
+        for (caller, locks) in self.held_by_callers(server) {
+            let chunks = locks.chunks(ASSERTED_MAX);
+            parts.extend(chunks.map(|part| (caller.clone(), part.to_vec())));
+        }
         if parts.is_empty() {
-            parts.push(Vec::new());
+            parts.push((Caller::root(), vec![]));
         }
         let count = parts.len();
-        for (index, part) in parts.into_iter().enumerate() {
-            let request =
-                AssertLocks { locks: part.clone(), is_last: index + 1 == count, heard: None };
-            let wait = self.servers.wait_for(mdt);
-            let told = self.ask_mdt(&Caller::root(), mdt, request, wait).await;
-            match told {
-                Ok(told) => {
-                    let lost = told.reply.lost.iter().filter_map(|&at| part.get(at as usize));
-                    for one in lost {
-                        tracing::error!(file = %one.id, "a lock is lost: another client took it");
-                        let AssertedLock { id, kind, owner, range, mode } = *one;
-                        let wish = LockWish { kind, owner, range, mode, process: 0 };
-                        self.lose_handles(id, &format!("a lock on {id} was lost"));
-                        self.locks.note(id, &wish, None);
-                    }
-                }
-                Err(error) => return tracing::warn!(%error, "locks are not asserted"),
-            }
+        for (index, (caller, part)) in parts.into_iter().enumerate() {
+            self.assert_part(mdt, &caller, part, index + 1 == count).await;
         }
     }
+
+    /// Locks at a server, by whose handles they are held through: a server judges each.
+    fn held_by_callers(&self, server: ServerNumber) -> Vec<(Caller, Vec<AssertedLock>)> {
+        let open = self.handles.open_files();
+        let mut by_callers: Vec<(Caller, Vec<AssertedLock>)> = vec![];
+        for id in self.locked_files(server) {
+            let open: Vec<&OpenFile> = open.iter().filter(|open| open.id == id).collect();
+            for kind in [LockKind::Posix, LockKind::Flock] {
+                let (held, handles) = self.locks.with(id, |own| {
+                    (own.set(kind).iter().collect::<Vec<_>>(), own.handles.clone())
+                });
+                for Held { owner, range, mode } in held {
+                    let handle = handles.get(&owner).filter(|_| kind == LockKind::Posix);
+                    let caller = caller_of(&open, handle, mode);
+                    let lock = AssertedLock { id, kind, owner, range, mode };
+                    match by_callers.iter_mut().find(|(other, _)| *other == caller) {
+                        Some((_, locks)) => locks.push(lock),
+                        None => by_callers.push((caller, vec![lock])),
+                    }
+                }
+            }
+        }
+        by_callers
+    }
+
+    async fn assert_part(
+        self: &Arc<Self>,
+        mdt: MdtIndex,
+        caller: &Caller,
+        part: Vec<AssertedLock>,
+        is_last: bool,
+    ) {
+        let request = AssertLocks { locks: part.clone(), is_last, heard: None };
+        let told = self.ask_mdt(caller, mdt, request, self.servers.wait_for(mdt)).await;
+        let lost = match told {
+            Ok(told) => told.reply.lost,
+            Err(error) if is_refusal(error.kind()) => {
+                tracing::warn!(%error, "locks are not asserted: their user has no right any more");
+                if is_last {
+                    // Others wait until all is said.
+                    let end = AssertLocks { locks: vec![], is_last, heard: None };
+                    let wait = self.servers.wait_for(mdt);
+                    let _ = self.ask_mdt(&Caller::root(), mdt, end, wait).await;
+                }
+                (0..part.len() as u32).collect()
+            }
+            Err(error) => return tracing::warn!(%error, "locks are not asserted"),
+        };
+        for one in lost.iter().filter_map(|&at| part.get(at as usize)) {
+            let AssertedLock { id, kind, owner, range, mode } = *one;
+            let taken = "a lock is lost: another client took it, or the right to it";
+            tracing::error!(file = %id, "{taken}");
+            let wish = LockWish { kind, owner, range, mode, process: 0 };
+            self.lose_handles(id, &format!("a lock on {id} was lost"));
+            self.locks.note(id, &wish, None);
+        }
+    }
+}
+
+fn is_refusal(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Unauthenticated | ErrorKind::PermissionDenied | ErrorKind::NotPermitted
+    )
+}
+
+/// Through whose handle is a lock held? Which one it was that a `flock` came through is not known:
+/// one is taken that is open for as much.
+fn caller_of(open: &[&OpenFile], handle: Option<&HandleId>, mode: LockMode) -> Caller {
+    let is_its = |open: &&&OpenFile| handle == Some(&open.handle);
+    let suffices = |open: &&&OpenFile| mode == LockMode::Shared || open.access.write;
+    let found = open.iter().find(is_its).or_else(|| open.iter().find(suffices));
+    found.or(open.first()).map_or_else(Caller::root, |open| open.caller.clone())
 }

@@ -62,13 +62,26 @@ async fn pair() -> Pair {
 
 impl Pair {
     async fn put(&self, ost: OstIndex) {
-        let checks = checksum::block_checks(&self.bytes);
-        let message =
-            PutChunk { ost, chunk: CHUNK, owner: owner(9), checks, capability: None, room: None };
-        self.service.call(CLIENT, message.into(), self.bytes.clone(), Rights::All).await.unwrap();
+        self.put_for(ost, 9, self.bytes.clone()).await;
     }
 
-    async fn fetch(&self, digest: Digest) -> Result<(bool, Vec<OstIndex>), Failure> {
+    async fn put_for(&self, ost: OstIndex, file: u64, bytes: Bytes) {
+        let checks = checksum::block_checks(&bytes);
+        let message = PutChunk {
+            ost,
+            chunk: CHUNK,
+            owner: owner(file),
+            checks,
+            capability: None,
+            room: None,
+        };
+        self.service.call(CLIENT, message.into(), bytes, Rights::All).await.unwrap();
+    }
+
+    async fn fetch(
+        &self,
+        digest: impl Into<Option<Digest>>,
+    ) -> Result<(bool, Vec<OstIndex>), Failure> {
         let place = OstPlace {
             ost: FROM,
             object: ObjectName::Chunk(CHUNK),
@@ -82,7 +95,7 @@ impl Pair {
             ost: TO,
             chunk: CHUNK,
             length: place.length,
-            digest: Some(digest),
+            digest: digest.into(),
             from: vec![place],
             owner: owner(0),
         };
@@ -117,6 +130,25 @@ async fn a_copy_is_fetched_once_and_knows_its_file() {
     let stat = Source(pair.service.clone()).stat(StatObject { ost: TO, chunk: CHUNK }).await;
     assert_eq!(stat.unwrap().owner, owner(9));
     assert_eq!(pair.good().await.unwrap(), (false, vec![]), "it is there already");
+}
+
+/// Who has a right to put chunks may put one where a copy is made later.
+#[tokio::test(start_paused = true)]
+async fn what_was_put_where_a_copy_shall_be_is_compared_with_its_source() {
+    for digest in [None, Some(())] {
+        let pair = pair().await;
+        let digest = digest.map(|()| Digest::of(&pair.bytes));
+        pair.put_for(TO, 9, vec![7; pair.bytes.len()].into()).await;
+        assert_eq!(pair.fetch(digest).await.unwrap(), (true, vec![]));
+        assert!(pair.is_whole(TO).await, "{digest:?}");
+    }
+    // The right bytes, for a file of somebody else.
+    let pair = pair().await;
+    pair.put_for(TO, 8, pair.bytes.clone()).await;
+    assert_eq!(pair.good().await.unwrap(), (true, vec![]));
+    let stat = Source(pair.service.clone()).stat(StatObject { ost: TO, chunk: CHUNK }).await;
+    assert_eq!(stat.unwrap().owner, owner(9));
+    assert_eq!(pair.good().await.unwrap(), (false, vec![]));
 }
 
 #[tokio::test(start_paused = true)]

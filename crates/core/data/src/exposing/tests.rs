@@ -31,7 +31,7 @@ impl ObjectSource for Chunks {
         if chunk.serial == DAMAGED && message.ost == OstIndex(0) {
             bytes[5000] ^= 1;
         }
-        let reply = ReadObjectReply { offset: 0, checks, object_length: LENGTH };
+        let reply = ReadObjectReply { offset: 0, checks, object_length: LENGTH, proof: None };
         Ok((reply, bytes.into()))
     }
 

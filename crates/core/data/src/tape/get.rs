@@ -110,7 +110,7 @@ impl Get<'_> {
         }
         let checks = checksum::block_checks(&bytes);
         let (file, version, path) = (self.job.file, Version(0), Vec::new());
-        let trailer = ObjectTrailer { chunk: id, file, offset, version, path, checks };
+        let trailer = ObjectTrailer { chunk: id, file, offset, version, path, checks, tree: None };
         target.replace(trailer, bytes).await?;
         Ok(id)
     }

@@ -1,8 +1,8 @@
 //! To tape: the parts of a file become one local file, whose checksums are taken on the way, and
 //! the script puts that.
 //!
-//! Invariant: every byte was compared with its checks, and whole chunks with their digests, before
-//! the script sees the file.
+//! Invariant: every byte was compared with its checks, and with the digest of its chunk, before the
+//! script sees the file.
 
 use super::{Ended, Job, TapeService, blocking, local};
 use crate::copies::ObjectSource;
@@ -13,9 +13,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use tieline_hsm::{Deed, said};
 use tieline_types::digest::Encoding;
+use tieline_types::tree::is_proven;
 use tieline_types::{Algorithm, ChunkRef, ErrorKind, Hasher, OstPlace, checksum};
 use tieline_wire::Failure;
-use tieline_wire::data::ReadObject;
+use tieline_wire::data::{Hashed, ReadObject};
 use tieline_wire::tape::{DriveState, TapeContent, TapePart, TapeWork};
 
 /// One request to a source.
@@ -103,21 +104,37 @@ impl Put<'_> {
                 offset,
                 length: wanted as u32,
                 capability: self.job.capability(),
+                hashed: hashed(chunk, place),
             };
             let (reply, piece) = source.read(message).await?;
-            if checksum::first_mismatch(&piece, &reply.checks).is_some() {
+            let is_sound = checksum::first_mismatch(&piece, &reply.checks).is_none();
+            if !is_sound || !are_of(chunk, place, (reply.offset, &piece), reply.proof) {
                 return Err(damaged());
             }
             let skip = offset.checked_sub(reply.offset).ok_or_else(damaged)? as usize;
             let end = skip.saturating_add(wanted as usize);
             bytes.extend_from_slice(piece.get(skip..end).ok_or_else(damaged)?);
         }
-        let is_whole = chunk.skip == 0 && length == chunk.length;
-        if is_whole && chunk.digest.is_some_and(|digest| !digest.is_of(&bytes)) {
-            return Err(damaged());
-        }
         Ok(bytes.freeze())
     }
+}
+
+/// Of which range of a place's object the MDS has the digest, if it has one.
+fn hashed(chunk: &ChunkRef, place: &OstPlace) -> Option<Hashed> {
+    chunk.digest.map(|_| Hashed { offset: place.offset, length: chunk.length })
+}
+
+/// Are these bytes of the chunk, as far as its digest says?
+fn are_of(
+    chunk: &ChunkRef,
+    place: &OstPlace,
+    (offset, bytes): (u64, &Bytes),
+    proof: Option<Vec<u8>>,
+) -> bool {
+    let Some(digest) = chunk.digest else { return true };
+    let (Some(root), Some(proof)) = (digest.as_blake3(), proof) else { return false };
+    let at = offset.checked_sub(place.offset);
+    at.is_some_and(|at| is_proven(root, chunk.length, (at, bytes), &proof))
 }
 
 impl Growing {

@@ -71,6 +71,7 @@ pub fn touched(request: &Request, reads_all: bool) -> Option<Vec<Touch<'_>>> {
         R::ListDeleted(r) => vec![Read(r.directory)],
         R::Lock(r) => vec![Used(r.id)],
         R::TestLock(r) => vec![Used(r.id)],
+        R::AssertLocks(r) => r.locks.iter().map(|lock| Used(lock.id)).collect(),
         R::ResyncFile(r) => vec![Changed(r.id)],
         R::GetCapability(r) => {
             let of = |id| {
@@ -89,7 +90,6 @@ pub fn touched(request: &Request, reads_all: bool) -> Option<Vec<Touch<'_>>> {
         R::Usage(_)
         | R::Release(_)
         | R::CancelLock(_)
-        | R::AssertLocks(_)
         | R::ReportPlace(_)
         | R::GetQuota(_)
         | R::Batch(_) => vec![],

@@ -9,6 +9,22 @@ const B: SessionId = SessionId(2);
 const DIR: FileId = FileId(100);
 const OTHER: FileId = FileId(101);
 
+fn inside(units: &[FileId]) -> Vec<Entitled> {
+    units.iter().map(|&unit| (unit, Standing::Inside)).collect()
+}
+
+impl LeaseTable {
+    fn grant_inside(&self, session: SessionId, units: &[FileId], as_of: Version) -> Vec<FileId> {
+        self.grant(session, &inside(units), as_of)
+    }
+}
+
+impl Change {
+    fn grant_inside(&self, units: &[FileId], version: Version) -> Vec<FileId> {
+        self.grant(&inside(units), version)
+    }
+}
+
 fn table() -> Arc<LeaseTable> {
     let table = LeaseTable::new(LEASE, BTreeSet::new(), BTreeSet::new());
     table.open(A);
@@ -23,8 +39,8 @@ fn holder(session: SessionId) -> Holder {
 #[tokio::test(start_paused = true)]
 async fn a_change_names_the_holders_and_leaves_out_who_changes() {
     let table = table();
-    assert_eq!(table.grant(A, &[DIR, OTHER], Version(1)), [DIR, OTHER]);
-    assert_eq!(table.grant(B, &[DIR], Version(1)), [DIR]);
+    assert_eq!(table.grant_inside(A, &[DIR, OTHER], Version(1)), [DIR, OTHER]);
+    assert_eq!(table.grant_inside(B, &[DIR], Version(1)), [DIR]);
     assert_eq!(table.change(A).cover([DIR]), [holder(B)]);
     assert_eq!(table.change(B).cover([OTHER]), [Holder { session: A, unit: OTHER }]);
 }
@@ -34,10 +50,10 @@ async fn nobody_is_granted_what_is_under_a_change() {
     let table = table();
     let mut change = table.change(A);
     change.cover([DIR]);
-    assert_eq!(table.grant(B, &[DIR, OTHER], Version(9)), [OTHER]);
-    assert_eq!(table.grant(A, &[DIR], Version(9)), []);
+    assert_eq!(table.grant_inside(B, &[DIR, OTHER], Version(9)), [OTHER]);
+    assert_eq!(table.grant_inside(A, &[DIR], Version(9)), []);
     drop(change);
-    assert_eq!(table.grant(B, &[DIR], Version(9)), [DIR]);
+    assert_eq!(table.grant_inside(B, &[DIR], Version(9)), [DIR]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -46,10 +62,10 @@ async fn who_read_before_the_commit_is_granted_nothing_after_it() {
     let mut change = table.change(A);
     change.cover([DIR]);
     change.committed(Version(10));
-    assert_eq!(change.grant(&[DIR], Version(10)), [DIR]);
+    assert_eq!(change.grant_inside(&[DIR], Version(10)), [DIR]);
     drop(change);
-    assert_eq!(table.grant(B, &[DIR], Version(9)), []);
-    assert_eq!(table.grant(B, &[DIR], Version(10)), [DIR]);
+    assert_eq!(table.grant_inside(B, &[DIR], Version(9)), []);
+    assert_eq!(table.grant_inside(B, &[DIR], Version(10)), [DIR]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,10 +75,10 @@ async fn two_changes_at_once_grant_neither_its_own_reply() {
     a.cover([DIR]);
     b.cover([DIR]);
     a.committed(Version(5));
-    assert_eq!(a.grant(&[DIR], Version(5)), []);
+    assert_eq!(a.grant_inside(&[DIR], Version(5)), []);
     b.committed(Version(6));
     drop(a);
-    assert_eq!(b.grant(&[DIR], Version(6)), [DIR]);
+    assert_eq!(b.grant_inside(&[DIR], Version(6)), [DIR]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,16 +90,16 @@ async fn forgotten_changes_count_as_the_latest_of_them() {
         change.committed(Version(100 + unit));
     }
     // Forgotten: only a reading later than all that was forgotten is believed.
-    assert_eq!(table.grant(B, &[FileId(1000)], Version(108)), []);
-    assert_eq!(table.grant(B, &[FileId(1000)], Version(109)), [FileId(1000)]);
+    assert_eq!(table.grant_inside(B, &[FileId(1000)], Version(108)), []);
+    assert_eq!(table.grant_inside(B, &[FileId(1000)], Version(109)), [FileId(1000)]);
     let last = 1000 + CHANGED_MAX as u64 + 9;
-    assert_eq!(table.grant(B, &[FileId(last)], Version(109)), []);
+    assert_eq!(table.grant_inside(B, &[FileId(last)], Version(109)), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_ends_with_the_lease_time_after_the_last_frame() {
     let table = table();
-    table.grant(A, &[DIR], Version(1));
+    table.grant_inside(A, &[DIR], Version(1));
     advance(LEASE / 2).await;
     table.heard(A);
     let before = Instant::now();
@@ -98,7 +114,7 @@ async fn a_lease_ends_with_the_lease_time_after_the_last_frame() {
 #[tokio::test(start_paused = true)]
 async fn who_begins_anew_holds_nothing() {
     let table = table();
-    table.grant(A, &[DIR], Version(1));
+    table.grant_inside(A, &[DIR], Version(1));
     let waiting = tokio::spawn({
         let table = table.clone();
         async move { (table.ended(holder(A)).await, Instant::now()) }
@@ -112,14 +128,14 @@ async fn who_begins_anew_holds_nothing() {
 #[tokio::test(start_paused = true)]
 async fn the_barred_are_heard_no_more() {
     let table = table();
-    table.grant(A, &[DIR], Version(1));
+    table.grant_inside(A, &[DIR], Version(1));
     table.bar(A);
     let before = Instant::now();
     advance(LEASE / 2).await;
     table.heard(A);
     assert!(table.ended(holder(A)).await);
     assert_eq!(before.elapsed(), LEASE);
-    assert_eq!(table.grant(A, &[OTHER], Version(1)), []);
+    assert_eq!(table.grant_inside(A, &[OTHER], Version(1)), []);
     assert_eq!(table.lost(|_| LEASE * 10), [A]);
 }
 
@@ -148,8 +164,8 @@ async fn grace_ends_when_all_are_back_or_the_lease_time_is_over() {
 async fn the_table_is_bounded_per_session() {
     let table = table();
     let units: Vec<FileId> = (0..UNITS_PER_SESSION_MAX as u64 + 5).map(FileId).collect();
-    assert_eq!(table.grant(A, &units, Version(1)).len(), UNITS_PER_SESSION_MAX);
-    assert_eq!(table.grant(A, &units[..1], Version(1)), units[..1]);
+    assert_eq!(table.grant_inside(A, &units, Version(1)).len(), UNITS_PER_SESSION_MAX);
+    assert_eq!(table.grant_inside(A, &units[..1], Version(1)), units[..1]);
     table.close(A);
     assert_eq!(table.lock().total, 0);
     assert!(table.lock().holders.is_empty());
@@ -176,7 +192,7 @@ async fn who_is_told_that_it_is_alone_after_it_was_asked_is_asked_again() {
     let units = BTreeSet::from([DIR]);
     let tell = |version: u64| {
         let change = table.change(A);
-        change.grant(&[DIR], Version(version));
+        change.grant_inside(&[DIR], Version(version));
         change.grant_alone(&[DIR], Version(version))
     };
     assert_eq!(tell(5), [DIR]);

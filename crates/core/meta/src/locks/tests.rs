@@ -1,8 +1,10 @@
 //! Locks between sessions, through the calls that clients make.
 
+use super::{FileLocks, WAITS_MAX, Wait, Wish};
 use crate::fixture::*;
+use std::sync::Arc;
 use std::time::Duration;
-use tieline_types::{ErrorKind, FileId, LockKind, LockMode, LockRange};
+use tieline_types::{ErrorKind, FileId, LockKind, LockMode, LockRange, SessionId};
 use tieline_wire::locks::*;
 use tokio::time::Instant;
 
@@ -331,4 +333,28 @@ async fn idle_locks_of_who_is_gone_end_with_the_lease() {
     assert!(house.clients.hung_up.lock().unwrap().contains(&session), "it may hear nothing");
     tokio::time::sleep(LEASE).await;
     assert_eq!(a.kind_of(exclusive(2)).await, Some(ErrorKind::SessionLost), "it is barred");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_session_fills_no_queue() {
+    let wait = |session: u64, ticket: u64| Wait {
+        ticket,
+        wish: Wish {
+            owner: (SessionId(session), ticket),
+            kind: LockKind::Flock,
+            range: LockRange::WHOLE,
+            mode: LockMode::Exclusive,
+        },
+        is_granted: false,
+        is_parked: false,
+        kept_until: Instant::now(),
+        turn: Arc::default(),
+    };
+    let mut locks = FileLocks::default();
+    locks.queue.extend((0..WAITS_MAX as u64 / 2 - 1).map(|ticket| wait(1, ticket)));
+    assert!(!locks.is_full_for(SessionId(1)));
+    locks.queue.push_back(wait(1, 1 << 20));
+    assert!(locks.is_full_for(SessionId(1)) && !locks.is_full_for(SessionId(2)));
+    locks.queue.extend((0..WAITS_MAX as u64 / 2).map(|ticket| wait(3 + ticket, ticket)));
+    assert!(locks.is_full_for(SessionId(2)));
 }

@@ -63,7 +63,7 @@ impl Mdt {
         let known = self.sessions.ids();
         let mut asks: BTreeMap<SessionId, Vec<FileId>> = BTreeMap::new();
         for (&file, (last, parents)) in files {
-            let mut sessions = self.openers(file);
+            let mut sessions = self.open_to_write(file);
             sessions.extend(self.leases.alone_in(parents));
             sessions.insert(*last);
             for session in sessions.intersection(&known) {
@@ -98,7 +98,10 @@ impl Mdt {
                     let is_silent = leases.silent_at(session);
                     let is_over = is_silent.is_none_or(|at| at <= tokio::time::Instant::now());
                     match answer {
-                        Some(answer) => answer.open,
+                        // Of other files its word does not count.
+                        Some(answer) => {
+                            files.into_iter().filter(|file| answer.open.contains(file)).collect()
+                        }
                         None if is_over => vec![],
                         None => files,
                     }

@@ -4,7 +4,8 @@
 //! a file open that is about to lose its last name. A holder is waited for until it answers or its
 //! lease has run out. One that is heard of but does not answer within the lease may hear nothing,
 //! as in a cut of one direction: its connection is ended, and it is asked again when it is back.
-//! One that does not answer then either is barred, so that its lease runs out too.
+//! One that does not answer then either is barred, so that its lease runs out too. Whoever's ran out
+//! is given none for a while.
 //!
 //! Invariants: the changing session is never asked; when the waiting is over nobody else believes
 //! what changes.
@@ -26,6 +27,10 @@ use tokio::time::{Instant, timeout_at};
 
 /// A session that is not connected is asked again so often: it may be back.
 const AWAY_PAUSE: Duration = Duration::from_millis(50);
+
+/// So long who holds a directory from outside is waited for, and who is given no leases since he
+/// did not answer.
+const PATIENCE_SHORT: Duration = Duration::from_secs(1);
 
 /// Why a session is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -127,7 +132,19 @@ impl Mdt {
     /// Sessions that may have a file open: those that were seen opening it, and for files of before
     /// the start all that came over it.
     pub fn openers(&self, file: FileId) -> BTreeSet<SessionId> {
-        let mut sessions = self.opens.openers(file);
+        self.with_old_sessions(file, self.opens.openers(file))
+    }
+
+    /// The same of those that may have it open to be written.
+    pub(crate) fn open_to_write(&self, file: FileId) -> BTreeSet<SessionId> {
+        self.with_old_sessions(file, self.opens.writers(file))
+    }
+
+    fn with_old_sessions(
+        &self,
+        file: FileId,
+        mut sessions: BTreeSet<SessionId>,
+    ) -> BTreeSet<SessionId> {
         if file.serial() < self.first_serial {
             sessions.extend(self.old_sessions());
         }
@@ -159,6 +176,12 @@ impl Mdt {
         }
         while let Some(joined) = waiting.join_next().await {
             let Ok((ask, answer)) = joined else { continue };
+            if let Some(answer) = answer.as_ref().filter(|_| ask.why == Why::Look) {
+                // First: whoever looks when it is shared asks those who write.
+                self.note_written(ask.holder, answer).await;
+                self.leases.share(ask.holder, ask.recall.at);
+                METRICS.recalls.with_label_values(&["shared"]).inc();
+            }
             self.note_opens(&ask, answer, keepers);
         }
     }
@@ -177,12 +200,9 @@ impl Mdt {
                 self.opens.closed(session, file);
             }
         }
-        if ask.why == Why::Look {
-            answer.iter().for_each(|answer| self.note_written(ask.holder.session, answer));
-        }
         for file in answer.into_iter().flat_map(|answer| answer.open) {
             if ask.recall.files.contains(&file) {
-                self.opens.opened(session, file);
+                self.opens.opened(session, file, false);
             }
         }
     }
@@ -200,11 +220,10 @@ impl Asking {
         let session = ask.holder.session;
         let mut give_up = Instant::now() + self.lease;
         if ask.why == Why::Open {
-            return tokio::select! {
-                biased;
-                answer = self.recaller.recall(session, ask.recall.clone(), self.lease) => answer,
-                () = self.leases.silent(session) => None,
-            };
+            return self.ask_opener(ask).await;
+        }
+        if self.leases.is_outside(ask.holder) {
+            return self.ask_outside(ask).await;
         }
         let mut answer = self.answer_before_end(ask, give_up).await;
         if answer.is_none() && self.leases.is_good(ask.holder) {
@@ -213,11 +232,39 @@ impl Asking {
             answer = self.answer_before_end(ask, give_up).await;
         }
         if answer.is_some() && ask.why == Why::Look {
-            self.leases.share(ask.holder, ask.recall.at);
-            METRICS.recalls.with_label_values(&["shared"]).inc();
             return answer;
         }
         self.settle(ask.holder, give_up, answer).await
+    }
+
+    /// Whoever does not answer has it open.
+    async fn ask_opener(&self, ask: &Ask) -> Option<NoticeAnswer> {
+        let session = ask.holder.session;
+        let is_suspended = self.leases.is_suspended(session);
+        let patience = if is_suspended { PATIENCE_SHORT } else { self.lease };
+        let answer = tokio::select! {
+            biased;
+            answer = self.recaller.recall(session, ask.recall.clone(), patience) => answer,
+            () = self.leases.silent(session) => None,
+        };
+        if answer.is_none() {
+            self.leases.ran_out(session);
+        }
+        answer
+    }
+
+    /// What is sent comes before anything else that the holder is told: it believes nothing older
+    /// then, whenever it answers.
+    async fn ask_outside(&self, ask: &Ask) -> Option<NoticeAnswer> {
+        let session = ask.holder.session;
+        let answer = self.recaller.recall(session, ask.recall.clone(), PATIENCE_SHORT).await;
+        if answer.is_none() {
+            self.leases.ran_out_outside(session);
+        }
+        let outcome = if answer.is_some() { "answered" } else { "outside" };
+        METRICS.recalls.with_label_values(&[outcome]).inc();
+        self.leases.taken_back(ask.holder);
+        answer
     }
 
     async fn answer_before_end(&self, ask: &Ask, give_up: Instant) -> Option<NoticeAnswer> {
@@ -258,6 +305,7 @@ impl Asking {
                     self.leases.bar(holder.session);
                     self.leases.ended(holder).await;
                 }
+                self.leases.ran_out(holder.session);
                 "expired"
             }
         };

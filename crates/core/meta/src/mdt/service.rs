@@ -18,7 +18,7 @@ mod locking;
 
 use crate::Asker;
 use crate::error::{Error, Result, chain};
-use crate::leases::{Change, Holder};
+use crate::leases::{Change, Entitled, Holder};
 use crate::mdt::Mdt;
 use crate::mdt::recall::Ask;
 use crate::ops::batch::makes_file;
@@ -126,16 +126,12 @@ impl Mdt {
     }
 
     async fn read(&self, asker: &Asker, grant: Grant, request: &Request) -> Result<Vec<u8>> {
-        if let Request::Open(open) = request {
-            // Before the file is read: whoever takes its last name from now on asks this session.
-            self.opens.opened(asker.session, open.id);
-        }
-        let mut begin = self.begins_to_write(asker.session, request);
+        let mut begin = None;
         let (mut looked, mut asked) = (BTreeSet::new(), BTreeSet::new());
         let map = self.parts.map.current();
         let (unnamed, mut nobody) = (Keepers::new(), Keepers::new());
         for attempt in 0..ATTEMPTS {
-            let shared = self.leases.shared();
+            let (shared, said) = (self.leases.shared(), self.writers.said());
             let serial = self.capability_serial(request);
             let scene = self.scene(asker, grant, &map.map, &unnamed);
             let mut view = View::reading(scene, self.parts.store.begin().await?);
@@ -151,6 +147,20 @@ impl Mdt {
                 // What somebody held alone came in after this began.
                 continue;
             }
+            let mut reply = match run {
+                Err(error) if error.is_conflict() => continue,
+                Err(error) => return Err(fail(view, error).await),
+                Ok(reply) => reply,
+            };
+            if let Request::Open(open) = request {
+                // Before it is looked at whether the file lost its last name meanwhile: whoever
+                // takes that from now on asks this session.
+                self.opens.opened(asker.session, open.id, open.is_write);
+                begin = begin.or_else(|| self.begins_to_write(asker.session, open));
+                if begin.is_some() && self.writers.has_others(asker.session, open.id) {
+                    view.written.insert(open.id);
+                }
+            }
             let written: BTreeSet<FileId> = view.written.difference(&looked).copied().collect();
             if !written.is_empty() {
                 drop(view);
@@ -158,11 +168,6 @@ impl Mdt {
                 looked.extend(written);
                 continue;
             }
-            let mut reply = match run {
-                Err(error) if error.is_conflict() => continue,
-                Err(error) => return Err(fail(view, error).await),
-                Ok(reply) => reply,
-            };
             if let Some(begin) = begin.as_mut().filter(|begin| begin.is_news) {
                 let touched = (&view.touched, false);
                 let asks = self.cover(asker.session, &mut begin.change, touched, &asked);
@@ -178,6 +183,12 @@ impl Mdt {
             if attempt < OPEN_ATTEMPTS && self.open_is_overtaken(request, &mut reply, as_of).await {
                 continue;
             }
+            let units = reply.lease_mut().map(|lease| lease.units.clone()).unwrap_or_default();
+            let entitled = match self.entitled(&mut view, &units).await {
+                Err(error) if error.is_conflict() => continue,
+                entitled => entitled?,
+            };
+            let resting = take(&mut view.resting);
             let committed = match view.commit().await {
                 Err(error) if error.is_conflict() => continue,
                 other => other?,
@@ -185,9 +196,12 @@ impl Mdt {
             if let Some(lease) = reply.lease_mut() {
                 lease.as_of = as_of;
                 lease.units = match &begin {
-                    Some(begin) => begin.change.grant(&lease.units, as_of),
-                    None => self.leases.grant(asker.session, &lease.units, as_of),
+                    Some(begin) => begin.change.grant(&entitled, as_of),
+                    None => self.leases.grant(asker.session, &entitled, as_of),
                 };
+                if !lease.units.is_empty() && self.are_begun(asker.session, said, &resting) {
+                    continue;
+                }
             }
             committed.durable.await?;
             if let Some(begin) = begin.take() {
@@ -300,7 +314,7 @@ impl Mdt {
         }
         self.room.check(request)?;
         let scene = self.scene(asker, grant, &map.map, keepers);
-        let shared = self.leases.shared();
+        let (shared, said) = (self.leases.shared(), self.writers.said());
         let mut view = View::new(Scene { refuses, unused_from, lost: &lost, ..scene }, transaction);
         view.outcomes = done.to_vec();
         let run = ops::run(&mut view, request).await;
@@ -308,7 +322,7 @@ impl Mdt {
         let mut asks = self.alone(asker.session, &view.seen, sends);
         let mut reply = match run {
             _ if !asks.is_empty() => return self.dated(asks).await.map(Run::Ask),
-            _ if !view.written.is_subset(looked) => {
+            Ok(_) if !view.written.is_subset(looked) => {
                 return Ok(Run::Written(view.written.difference(looked).copied().collect()));
             }
             Err(error) if error.is_conflict() => return Ok(Run::Again),
@@ -332,6 +346,8 @@ impl Mdt {
             let swept = view.look_at(change.swept()).await?;
             lease.units.extend(swept);
         }
+        let units = reply.lease_mut().map(|lease| lease.units.clone()).unwrap_or_default();
+        let entitled = self.entitled(&mut view, &units).await?;
         let pruned = if view.is_partial {
             vec![]
         } else {
@@ -339,7 +355,7 @@ impl Mdt {
         };
         if let Reply::Create(created) = &reply {
             let file = created.open.attributes.id;
-            self.opens.opened(asker.session, file);
+            self.opens.opened(asker.session, file, created.is_new);
             if created.is_new {
                 self.writers.note(asker.session, file);
             }
@@ -352,6 +368,7 @@ impl Mdt {
         let scene = view.scene;
         let alone = self.hold_made(asker.session, request, &view);
         let (is_partial, counted) = (view.is_partial, view.counted);
+        let resting = (said, take(&mut view.resting));
         let (gone, outcomes) = (take(&mut view.gone), take(&mut view.outcomes));
         let noted = take(&mut view.exposure.noted);
         let committed = view.commit().await?;
@@ -375,7 +392,8 @@ impl Mdt {
         if let Reply::Reserve(ReserveReply { first, count }) = reply {
             self.sessions.reserved(asker.session, SerialRun { first, count });
         }
-        self.finish(change, committed, &mut reply, alone).await.map(Run::Done)
+        let told = (asker.session, &entitled[..], alone);
+        self.finish(change, committed, &mut reply, told, resting).await.map(Run::Done)
     }
 
     /// Are the ids of what a batch makes the session's to give? Says from which serial on none of
@@ -422,11 +440,16 @@ impl Mdt {
         change: &Change,
         committed: Committed,
         reply: &mut Reply,
-        mut alone: Vec<ExclusiveUnit>,
+        (session, entitled, mut alone): (SessionId, &[Entitled], Vec<ExclusiveUnit>),
+        (said, resting): (u64, BTreeSet<FileId>),
     ) -> Result<Vec<u8>> {
         if let Some(lease) = reply.lease_mut() {
             lease.as_of = committed.version;
-            lease.units = change.grant(&lease.units, committed.version);
+            lease.units = change.grant(entitled, committed.version);
+            if self.are_begun(session, said, &resting) {
+                // What the reply tells is good for once.
+                lease.units.clear();
+            }
             alone.retain(|unit| lease.units.contains(&unit.attributes.id));
             let wished: Vec<_> = alone.iter().map(|unit| unit.attributes.id).collect();
             let held = change.grant_alone(&wished, committed.version);

@@ -127,6 +127,7 @@ impl Mdt {
             self.end_session(session).await?;
         }
         self.locks.sweep();
+        self.leases.count_suspended();
         Ok(lost.len() as u64)
     }
 

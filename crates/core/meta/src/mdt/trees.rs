@@ -12,6 +12,7 @@
 
 use crate::Asker;
 use crate::error::{Error, Result};
+use crate::leases::Entitled;
 use crate::mdt::Mdt;
 use crate::ops::{read_files, read_tree};
 use crate::view::{Keepers, View};
@@ -30,7 +31,11 @@ const ATTEMPTS: usize = 20;
 /// What was read, encoded, and what it rests on.
 struct Read {
     page: Packed,
-    found: read_tree::Found,
+    /// Files with chunks that may be read, with their units.
+    readable: Vec<(FileId, FileId)>,
+    entitled: Vec<Entitled>,
+    /// Files that nobody else wrote, by that count.
+    resting: (u64, BTreeSet<FileId>),
     as_of: Version,
 }
 
@@ -57,17 +62,21 @@ impl Mdt {
         request: &Request,
         holder: Option<Holder>,
     ) -> Result<Vec<u8>> {
-        let Read { page, found, as_of } = self.read_undisturbed(asker, grant, request).await?;
+        let read = self.read_undisturbed(asker, grant, request).await?;
+        let Read { page, readable, entitled, resting: (said, resting), as_of } = read;
         // In this order: see the module.
         // Who acts for another asks for each: those for many say nothing of their end.
-        let serial = self.serial_of_readable(&found.readable);
+        let serial = self.serial_of_readable(&readable);
         let serial = serial.filter(|_| asker.delegation.is_none());
-        let wished: Vec<FileId> = found.units.into_iter().collect();
-        let units = self.leases.grant(asker.session, &wished, as_of);
+        let mut units = self.leases.grant(asker.session, &entitled, as_of);
+        if self.are_begun(asker.session, said, &resting) {
+            // What the answer tells is good for once.
+            units.clear();
+        }
         let capabilities = serial.and_then(|serial| {
             let holder = holder.or_else(|| self.sessions.holder(asker.session))?;
             let granted: BTreeSet<FileId> = units.iter().copied().collect();
-            let files = found.readable.iter().filter(|(unit, _)| granted.contains(unit));
+            let files = readable.iter().filter(|(unit, _)| granted.contains(unit));
             let files: BTreeSet<FileId> = files.map(|(_, file)| *file).collect();
             Some(self.sign_many(asker, serial, holder, &files))
         });
@@ -91,7 +100,7 @@ impl Mdt {
         let map = self.parts.map.current();
         let (unnamed, mut nobody) = (Keepers::new(), Keepers::new());
         for _ in 0..ATTEMPTS {
-            let shared = self.leases.shared();
+            let (shared, said) = (self.leases.shared(), self.writers.said());
             let scene = self.scene(asker, grant, &map.map, &unnamed);
             let mut view = View::reading(scene, self.parts.store.begin().await?);
             let mut found = read_tree::Found::default();
@@ -115,17 +124,24 @@ impl Mdt {
                 continue;
             }
             let as_of = view.version();
-            let committed = match run {
+            let page = match run {
                 Err(error) if error.is_conflict() => continue,
                 Err(error) => return Err(super::service::fail(view, error).await),
-                Ok(page) => (page, view.commit().await),
+                Ok(page) => page,
             };
-            match committed {
-                (_, Err(error)) if error.is_conflict() => continue,
-                (_, Err(error)) => return Err(error),
-                (page, Ok(committed)) => {
+            let read_tree::Found { units, readable, .. } = found;
+            let units: Vec<FileId> = units.into_iter().collect();
+            let entitled = match self.entitled(&mut view, &units).await {
+                Err(error) if error.is_conflict() => continue,
+                entitled => entitled?,
+            };
+            let resting = (said, std::mem::take(&mut view.resting));
+            match view.commit().await {
+                Err(error) if error.is_conflict() => continue,
+                Err(error) => return Err(error),
+                Ok(committed) => {
                     committed.durable.await?;
-                    return Ok(Read { page, found, as_of });
+                    return Ok(Read { page, readable, entitled, resting, as_of });
                 }
             }
         }

@@ -154,8 +154,28 @@ impl Check {
             Some(record) if record.places.iter().all(|place| place.is_stale) => {
                 self.look_at_tape(id, (at, end), record.tape.is_some()).await
             }
-            Some(_) => Ok(()),
+            Some(record) => self.look_at_digest(id, (at, end), (chunk, &record)).await,
         }
+    }
+
+    /// Can readers tell whether a data server gives what was written? Adopted files have digests
+    /// once their checksums were asked for; where nobody proves who he is, nobody is kept out.
+    async fn look_at_digest(
+        &mut self,
+        id: FileId,
+        (at, end): (u64, u64),
+        (chunk, record): (GrantedId, &Chunk),
+    ) -> Result<()> {
+        let is_proven = self.parts.map.current().map.security.is_some();
+        let is_own = record.places.iter().any(|place| place.is_own(chunk));
+        if record.digest.is_some() || !is_proven || !is_own {
+            return Ok(());
+        }
+        let detail = format!(
+            "bytes {at} to {end}: chunk {chunk} has no digest, so readers believe its data \
+             server; write the file anew (`cp`) to give it one"
+        );
+        self.tell("unverified-chunk", Some(id), detail, Outcome::Left).await
     }
 
     /// Of a range that no OST has: does tape, as far as is known?

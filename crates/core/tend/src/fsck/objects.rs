@@ -230,7 +230,8 @@ impl Check {
             let mut patchwork = Patchwork::new(&range, record.length);
             for place in &places {
                 let (ost, object) = (place.ost, place.object.clone());
-                let ask = ReadObject { ost, object, offset, length, capability: None };
+                let ask =
+                    ReadObject { ost, object, offset, length, capability: None, hashed: None };
                 // Who cannot be asked has nothing to give.
                 if let Ok((reply, bytes)) = self.parts.objects.read(ask).await {
                     patchwork.add(reply.offset, &bytes, &reply.checks);
@@ -291,7 +292,7 @@ impl Check {
         while offset < record.length {
             let length = (record.length - offset).min(READ.into()) as u32;
             let object = ObjectName::Chunk(chunk);
-            let ask = ReadObject { ost, object, offset, length, capability: None };
+            let ask = ReadObject { ost, object, offset, length, capability: None, hashed: None };
             let (reply, bytes) = match objects.read(ask).await {
                 Ok(read) => read,
                 Err(failure) if failure.kind == ErrorKind::Corrupt => return wrong(failure.detail),

@@ -121,6 +121,22 @@ async fn damaged_names_and_counts_are_found_and_repaired() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn chunks_that_nobody_can_verify_are_named_where_clients_prove_themselves() {
+    let house = House::proven().await;
+    let client = house.client().await;
+    let file = client.create(ROOT, "f").await;
+    let mut verified = chunk(&house, &client, 2, b"others");
+    verified.offset = 10;
+    if let Content::Chunk(chunk) = &mut verified.content {
+        chunk.digest = Some(Digest::of(b"others"));
+    }
+    client.commit(file, vec![chunk(&house, &client, 1, b"some bytes"), verified]).await;
+    let found = check(&house, false).await;
+    assert_eq!(kinds(&found), [("unverified-chunk", Outcome::Left)]);
+    assert!(found[0].path == b"f" && found[0].detail.contains("bytes 0 to 10"), "{found:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn missing_wrong_and_orphan_objects_are_named() {
     let (house, client, file, _) = some_house().await;
     let other = client.create(ROOT, "other").await;

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tieline_types::GrantedId;
 
-/// Checks of 64 GiB of data.
+/// Checks and trees of 20 GiB of data.
 const BYTES_MAX: usize = 64 << 20;
 
 pub(super) struct ObjectCache {

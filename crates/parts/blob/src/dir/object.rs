@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 use tieline_format::object::{ObjectError, ObjectFooter, ObjectTrailer};
 use tieline_types::GrantedId;
+use tieline_types::tree::Values;
 
 /// An object that is open. Its file never changes any more.
 pub(crate) struct Object {
@@ -26,8 +27,8 @@ pub(crate) enum OpenError {
     Io(io::Error),
 }
 
-/// Trailer and footer of a chunk of 4 MiB take about 5 KiB: one read finds both.
-const TAIL_GUESS: u64 = 8 << 10;
+/// Trailer and footer of a chunk of 4 MiB take about 13 KiB: one read finds both.
+const TAIL_GUESS: u64 = 16 << 10;
 /// Smaller data is copied.
 const DIRECT_FROM: usize = 1 << 20;
 /// What disks and memory are aligned to, at most.
@@ -96,7 +97,9 @@ impl Object {
 
     /// Bytes it takes in memory, roughly.
     pub fn weight(&self) -> usize {
-        size_of::<Self>() + self.trailer.path.len() + size_of_val(self.trailer.checks.as_slice())
+        let tree = self.trailer.tree.as_ref().map_or(0, Values::weight);
+        let checks = size_of_val(self.trailer.checks.as_slice());
+        size_of::<Self>() + self.trailer.path.len() + checks + tree
     }
 }
 

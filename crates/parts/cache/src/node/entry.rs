@@ -24,8 +24,8 @@ use tieline_types::checksum::{BLOCK, block_count, crc32c};
 use tieline_types::{Algorithm, ChunkId, Digest, Encoding, Grant, GrantedId, MdtIndex};
 
 const MAGIC: [u8; 6] = *b"TLNCCH";
-/// Of a granted chunk.
-const VERSION: u16 = 1;
+/// Of a granted chunk. 1 was of those whose ranges data servers had not proven.
+const VERSION: u16 = 3;
 /// Of one that is named by its content.
 const VERSION_CONTENT: u16 = 2;
 pub const HEADER: u64 = BLOCK as u64;

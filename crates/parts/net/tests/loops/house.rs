@@ -120,8 +120,12 @@ impl Service for Desk {
             }
             Request::ReadObject(message) => {
                 let bulk = vec![message.offset as u8; message.length as usize];
-                let reply =
-                    data::ReadObjectReply { offset: 0, checks: Vec::new(), object_length: 0 };
+                let reply = data::ReadObjectReply {
+                    offset: 0,
+                    checks: Vec::new(),
+                    object_length: 0,
+                    proof: None,
+                };
                 let reply = Reply::new::<data::ReadObject>(&reply);
                 Ok(Reply { bulk: Bulk::from(Bytes::from(bulk)), ..reply })
             }
@@ -287,7 +291,7 @@ pub fn put(serial: u64) -> data::PutChunk {
 pub fn fetch(offset: u64, length: u32) -> data::ReadObject {
     let chunk = GrantedId { mdt: MdtIndex(0), grant: Grant(1), serial: 1 };
     let object = ObjectName::Chunk(chunk);
-    data::ReadObject { ost: OstIndex(0), object, offset, length, capability: None }
+    data::ReadObject { ost: OstIndex(0), object, offset, length, capability: None, hashed: None }
 }
 
 /// Lets other tasks run until `is_so`.

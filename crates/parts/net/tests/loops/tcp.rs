@@ -35,7 +35,8 @@ impl Service for Shelf {
             return self.desk.call(context, request, bulk).await;
         };
         let (file, offset, length) = (self.file.clone(), asked.offset, asked.length);
-        let reply = data::ReadObjectReply { offset, checks: Vec::new(), object_length: 0 };
+        let reply =
+            data::ReadObjectReply { offset, checks: Vec::new(), object_length: 0, proof: None };
         let bulk = Bulk::File(FileRange::new(file, offset, length));
         Ok(Reply { bulk, ..Reply::new::<data::ReadObject>(&reply) })
     }
@@ -83,7 +84,8 @@ async fn file_ranges_arrive_byte_for_byte_beside_small_calls() {
             let chunk = GrantedId { mdt: MdtIndex(0), grant: Grant(1), serial: 1 };
             let object = ObjectName::Chunk(chunk);
             let ost = OstIndex(0);
-            let asked = data::ReadObject { ost, object, offset, length, capability: None };
+            let asked =
+                data::ReadObject { ost, object, offset, length, capability: None, hashed: None };
             let bytes = exchange(&*session, asked, Bulk::Empty).await.unwrap();
             let expected = &content[offset as usize..][..length as usize];
             assert!(bytes == expected, "range {at}");
@@ -96,7 +98,8 @@ async fn file_ranges_arrive_byte_for_byte_beside_small_calls() {
     let chunk = GrantedId { mdt: MdtIndex(0), grant: Grant(1), serial: 1 };
     let (ost, object) = (OstIndex(0), ObjectName::Chunk(chunk));
     let offset = content.len() as u64 - 10;
-    let asked = data::ReadObject { ost, object, offset, length: 11, capability: None };
+    let asked =
+        data::ReadObject { ost, object, offset, length: 11, capability: None, hashed: None };
     let error = exchange(&*session, asked, Bulk::Empty).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::StorageFault, "a file that is too short");
     assert_eq!(ear.log.lock().unwrap().len(), 1, "the connection stands");

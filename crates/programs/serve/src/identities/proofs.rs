@@ -27,7 +27,7 @@ use tokio::time::Instant;
 const OF_SESSION_MAX: usize = 4096;
 const PROOFS_MAX: usize = 100_000;
 /// Calls on behalf of files that are open. What a handle's caller may, their rooms look at.
-const OF_HANDLES: [Op; 11] = [
+const OF_HANDLES: [Op; 12] = [
     Op::Commit,
     Op::GetAttributes,
     Op::GetExtents,
@@ -38,6 +38,7 @@ const OF_HANDLES: [Op; 11] = [
     Op::Compact,
     Op::Lock,
     Op::CancelLock,
+    Op::AssertLocks,
     Op::GetCapability,
 ];
 /// So long after the end of a ticket they are heard: a job may outlive its ticket by a day.

@@ -1,7 +1,7 @@
 //! A server's settings, and everything they name.
 
 use super::kerberos::{self, Own};
-use super::{Findings, exposed, servers};
+use super::{Findings, exposed, leases, servers};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::net::TcpListener;
@@ -64,6 +64,9 @@ pub async fn look(path: &Path, findings: &mut Findings) {
     let is_running = look_at_state(&plan, &found, findings);
     for (key, address) in [("listen", &plan.listen), ("admin", &plan.admin)] {
         look_at_port(key, address, is_running, findings);
+    }
+    if is_running && plan.mdt.is_some() {
+        leases::look(&plan.admin, findings);
     }
     look_at_engine(&plan, findings).await;
     for (place, ost) in plan.osts.iter().enumerate() {

@@ -9,6 +9,7 @@ use tieline_auth::{MapCell, MapSigner, Rule};
 use tieline_format::map::{FederationMap, Ost};
 use tieline_net::{CallError, Channel, Dialer, Incoming, NoticeSink, Outgoing, Standing};
 use tieline_servers::{Greeting, Hearer, Result, Servers};
+use tieline_types::tree::proof_of;
 use tieline_types::*;
 use tieline_wire::capability::{CapabilityGrant, GetCapability};
 use tieline_wire::data::{ReadObject, ReadObjectReply};
@@ -232,7 +233,9 @@ impl State {
             *byte ^= 1;
         }
         let object_length = whole.len() as u64;
-        let reply = ReadObjectReply { offset, checks, object_length };
+        let range = offset..offset + bytes.len() as u64;
+        let proof = read.hashed.and_then(|_| proof_of(whole, &range));
+        let reply = ReadObjectReply { offset, checks, object_length, proof };
         Ok((tieline_wire::encode(&reply).into(), bytes.into()))
     }
 }

@@ -1,6 +1,7 @@
 //! Objects, version 1.
 
 use minicbor::{Decode, Encode};
+use tieline_types::tree::Values;
 use tieline_types::{FileId, GrantedId, Version, checksum};
 
 /// What an object remembers of its chunk.
@@ -23,6 +24,9 @@ pub struct ObjectTrailer {
     /// CRC32C per 4 KiB block of the data.
     #[n(5)]
     pub checks: Vec<u32>,
+    /// What proofs of ranges are made from. Objects of before there were proofs have none.
+    #[n(6)]
+    pub tree: Option<Values>,
 }
 
 /// The last bytes of an object: enough to find the trailer.
@@ -138,6 +142,7 @@ mod tests {
             version: Version(4),
             path: b"data/run7.root".to_vec(),
             checks: checksum::block_checks(&[5; 5000]),
+            tree: None,
         };
         let tail = trailer.to_tail(5000);
         let (cbor, footer) = tail.split_at(tail.len() - ObjectFooter::LENGTH);

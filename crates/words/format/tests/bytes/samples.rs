@@ -12,12 +12,13 @@ use tieline_format::{Record, RecordError};
 use tieline_types::acl::{AccessList, DefaultList, Named, Who};
 use tieline_types::quota::{Grace, Limits, Payer, PayerKind, Share, Used};
 use tieline_types::tape::WishFailure;
+use tieline_types::tree::Tree;
 use tieline_types::*;
 
 pub fn all() -> Vec<Sample> {
     let mut samples = records();
     samples.extend(keys());
-    samples.push(object());
+    samples.extend([object(), object_with_tree()]);
     samples.extend(frames());
     samples
 }
@@ -576,9 +577,25 @@ pub fn object() -> Sample {
         version: Version(12_344),
         path: b"data/run7.root".to_vec(),
         checks: vec![1, 0xffff_ffff],
+        tree: None,
     };
     let tail = trailer.to_tail(DATA_LENGTH);
     Sample::new("object-tail-v1", trailer, tail, decode_tail)
+}
+
+/// The same of an object that says what proofs are made from.
+fn object_with_tree() -> Sample {
+    let trailer = ObjectTrailer {
+        chunk: chunk_id(),
+        file: file(),
+        offset: 0,
+        version: Version(1),
+        path: b"f".to_vec(),
+        checks: vec![1, 2],
+        tree: Some(Tree::of(&[7; DATA_LENGTH as usize]).to_values()),
+    };
+    let tail = trailer.to_tail(DATA_LENGTH);
+    Sample::new("object-tail-v1-tree", trailer, tail, decode_tail)
 }
 
 /// Of the object whose tail is a sample: two blocks, the second of them short.

@@ -63,6 +63,7 @@ pub async fn read_as(
         offset: 0,
         length: 100_000,
         capability: shown.map(<[u8]>::to_vec),
+        hashed: None,
     };
     Ok(line.ask_bulk(caller, message, Bytes::new()).await?.1)
 }

@@ -62,6 +62,7 @@ async fn data(scene: &Scene<'_>) -> Result<()> {
             offset: 0,
             length: BLOCK as u32,
             capability: Some(file.capability.clone()),
+            hashed: None,
         };
         let answer = line.ask_bulk(&Caller::root(), message, Bytes::new()).await;
         Ok((relay, answer.is_ok()))

@@ -5,6 +5,7 @@ use super::relay::{Meddling, Plan as RelayPlan, Relay, Way};
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_auth::gss::Keys;
@@ -17,7 +18,7 @@ use tieline_lab::federation::Federation;
 use tieline_net::session::SessionDialer;
 use tieline_net::{CallError, Channel, Dialer, NoticeSink, SessionSettings};
 use tieline_types::{
-    Caller, ClientId, Flavor, FlavorRule, FlavorRules, Gid, SessionId, Uid, Version,
+    Caller, ClientId, FileId, Flavor, FlavorRule, FlavorRules, Gid, SessionId, Uid, Version,
 };
 use tieline_wire::federation::GetMap;
 use tieline_wire::{Call, CredentialKind, Hello, Notice, NoticeAnswer, PeerRole, Welcome};
@@ -48,6 +49,19 @@ pub struct Guise {
     pub principal: Option<String>,
     /// Takes no less than the map's rules, as honest clients do. Else it would agree to anything.
     pub is_strict: bool,
+    pub hears: Hears,
+}
+
+/// What somebody does with notices.
+#[derive(Clone, Debug, Default)]
+pub enum Hears {
+    /// Says at once that it holds nothing any more.
+    #[default]
+    Answers,
+    /// Never answers, and is heard.
+    Never,
+    /// Says the first time that these files are open, and then nothing any more.
+    Claims(Vec<FileId>),
 }
 
 impl Guise {
@@ -55,7 +69,8 @@ impl Guise {
         let keys = Some(keys.clone());
         let client = ClientId([client; 16]);
         let (role, session, principal) = (PeerRole::Client, None, None);
-        Self { keys, client, role, session, principal, is_strict: false }
+        let hears = Hears::default();
+        Self { keys, client, role, session, principal, is_strict: false, hears }
     }
 }
 
@@ -67,16 +82,27 @@ pub struct Line {
 }
 
 #[derive(Default)]
-struct Ear(Mutex<Vec<Welcome>>);
+struct Ear {
+    welcomes: Mutex<Vec<Welcome>>,
+    hears: Hears,
+    has_heard: AtomicBool,
+}
 
 #[async_trait::async_trait]
 impl NoticeSink for Ear {
     async fn notice(&self, _notice: Notice) -> NoticeAnswer {
-        NoticeAnswer::default()
+        match &self.hears {
+            Hears::Answers => NoticeAnswer::default(),
+            Hears::Never => std::future::pending().await,
+            Hears::Claims(open) if !self.has_heard.swap(true, Ordering::Relaxed) => {
+                NoticeAnswer { is_contended: false, open: open.clone() }
+            }
+            Hears::Claims(_) => std::future::pending().await,
+        }
     }
 
     fn connected(&self, welcome: &Welcome) {
-        self.0.lock().expect("nobody panics with it").push(welcome.clone());
+        self.welcomes.lock().expect("nobody panics with it").push(welcome.clone());
     }
 
     fn disconnected(&self) {}
@@ -96,7 +122,13 @@ impl Drop for Line {
 
 impl Line {
     pub fn welcome(&self) -> Result<Welcome> {
-        self.ear.0.lock().expect("nobody panics with it").last().cloned().context("no welcome")
+        self.ear
+            .welcomes
+            .lock()
+            .expect("nobody panics with it")
+            .last()
+            .cloned()
+            .context("no welcome")
     }
 
     pub async fn ask<C: Call>(&self, caller: &Caller, message: C) -> Result<C::Reply, CallError> {
@@ -207,7 +239,7 @@ impl<'f> Scene<'f> {
         let settings =
             SessionSettings { retry_first: pause, retry_longest: pause, ..Default::default() };
         let dialer = SessionDialer { world: World::real(), settings, guard };
-        let ear = Arc::new(Ear::default());
+        let ear = Arc::new(Ear { hears: guise.hears.clone(), ..Ear::default() });
         let hello = Hello {
             version_oldest: 1,
             version_newest: 1,

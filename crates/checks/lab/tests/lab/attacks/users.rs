@@ -3,7 +3,8 @@
 use super::hostile::{Guise, Line, Scene, refused, user};
 use anyhow::{Context, Result, bail, ensure};
 use tieline_types::{
-    Caller, Content, Extent, FileId, GrantedId, LockKind, LockMode, LockRange, Mode, SetTime, Time,
+    Algorithm, Caller, Content, Digest, Encoding, Extent, FileId, GrantedId, LockKind, LockMode,
+    LockRange, Mode, ObjectName, SetTime, Time,
 };
 use tieline_wire::locks::Lock;
 use tieline_wire::meta::{Commit, Create, Lookup, Open, Place, SetAttributes};
@@ -67,9 +68,20 @@ async fn chunks(mds: &Line, all: FileId, secret: &Extent) -> Result<()> {
     let Content::Chunk(chunk) = &mut posing.content else { bail!("it has chunks") };
     let grant = mds.welcome()?.grant;
     let mdt = tieline_types::MdtIndex(0);
-    chunk.chunk = GrantedId { mdt, grant, serial: 1 << 40 }.into();
-    let why = refused("its object", mds.ask(&caller, commit(mine, posing)).await)?;
+    let own = GrantedId { mdt, grant, serial: 1 << 40 };
+    chunk.chunk = own.into();
+    let why = refused("its object", mds.ask(&caller, commit(mine, posing.clone())).await)?;
     ensure!(why.contains("another name"), "{why}");
+    // One that nobody could verify: its OST, or who puts it elsewhere, would say what is in it.
+    let Content::Chunk(chunk) = &mut posing.content else { bail!("it has chunks") };
+    chunk.places.iter_mut().for_each(|place| place.object = ObjectName::Chunk(own));
+    chunk.digest = None;
+    let why = refused("no digest", mds.ask(&caller, commit(mine, posing.clone())).await)?;
+    ensure!(why.contains("has no digest"), "{why}");
+    let Content::Chunk(chunk) = &mut posing.content else { bail!("it has chunks") };
+    chunk.digest = Some(Digest::compute(Algorithm::Sha1, Encoding::Plain, b"x"));
+    let why = refused("a weak digest", mds.ask(&caller, commit(mine, posing)).await)?;
+    ensure!(why.contains("no BLAKE3"), "{why}");
     Ok(())
 }
 

@@ -66,6 +66,7 @@ pub async fn data_is_forged(scene: &Scene<'_>, passes: bool) -> Result<()> {
         offset: 0,
         length: 4096,
         capability: Some(file.capability.clone()),
+        hashed: None,
     };
     let answer = line.ask_bulk(&Caller::root(), message, Bytes::new()).await;
     let wanted = [b'e'; 4096];

@@ -1,6 +1,7 @@
 //! What the fake's OSTs hold, and what they keep room for.
 
 use super::*;
+use tieline_types::tree;
 
 impl State {
     pub(super) fn read(&self, read: ReadObject) -> Answer {
@@ -18,7 +19,9 @@ impl State {
         let mut bytes = bytes.to_vec();
         bytes.iter_mut().skip(flipped.unwrap_or(u64::MAX) as usize).take(1).for_each(|b| *b ^= 1);
         let object_length = whole.len() as u64;
-        let reply = ReadObjectReply { offset, checks, object_length };
+        let range = offset..offset + bytes.len() as u64;
+        let proof = read.hashed.and_then(|_| tree::proof_of(whole, &range));
+        let reply = ReadObjectReply { offset, checks, object_length, proof };
         Ok((tieline_wire::encode(&reply), bytes.into()))
     }
     pub(super) fn grant_room(&mut self, grant: GrantRoom) -> Answer {

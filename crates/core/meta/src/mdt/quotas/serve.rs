@@ -2,7 +2,7 @@
 
 use crate::Asker;
 use crate::error::{Error, Result};
-use crate::leases::EVERYTHING;
+use crate::leases::{EVERYTHING, Holder};
 use crate::mdt::Mdt;
 use crate::permission;
 use crate::placement::wall_time;
@@ -175,7 +175,8 @@ impl Mdt {
         }
         while let Some(joined) = waiting.join_next().await {
             let Ok((session, Some(answer))) = joined else { continue };
-            self.note_written(session, &answer);
+            let everything = Holder { session, unit: EVERYTHING };
+            self.note_written(everything, &answer).await;
         }
     }
 

@@ -15,11 +15,11 @@ use crate::view::decode;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tieline_format::mdt::{Inode, key};
-use tieline_types::{FileId, LockKind, LostLock, SessionId};
+use tieline_types::{ErrorKind, FileId, LockKind, LockMode, LostLock, SessionId};
 use tieline_wire::Request;
 use tieline_wire::locks::{
-    AssertLocks, AssertLocksReply, CancelLockReply, Lock, LockOutcome, LockReply, LockWait,
-    TestLock, TestLockReply,
+    AssertLocks, AssertLocksReply, CancelLockReply, Lock, LockFound, LockOutcome, LockReply,
+    LockWait, TestLock, TestLockReply,
 };
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -46,33 +46,47 @@ impl Mdt {
                 })
             }
             Request::TestLock(test) => {
-                self.locks.grace_over().await;
-                let TestLock { id, kind, range, mode, .. } = *test;
-                let wish = Wish { owner: (session, test.owner), kind, range, mode };
-                let deadline = Instant::now() + self.settings.lease;
-                self.free_idle(id, &wish, deadline).await.map(|()| {
-                    let found = self.locks.test(id, &wish);
-                    tieline_wire::encode(&TestLockReply { found })
-                })
+                let found = self.test_lock(asker, test).await;
+                found.map(|found| tieline_wire::encode(&TestLockReply { found }))
             }
             Request::CancelLock(cancel) => {
                 let was_waiting = self.locks.cancel(session, cancel.id, cancel.ticket);
                 Ok(tieline_wire::encode(&CancelLockReply { was_waiting }))
             }
             Request::AssertLocks(asserted) => {
-                let lost = self.assert_locks(session, asserted).await;
+                let lost = self.assert_locks(asker, asserted).await;
                 lost.map(|lost| tieline_wire::encode(&AssertLocksReply { lost }))
             }
             _ => return None,
         })
     }
 
-    async fn assert_locks(&self, session: SessionId, asserted: &AssertLocks) -> Result<Vec<u32>> {
+    async fn test_lock(&self, asker: &Asker, test: &TestLock) -> Result<Option<LockFound>> {
+        let TestLock { id, kind, range, mode, .. } = *test;
+        // Whoever looks locks nothing, whatever it is that he looks for.
+        self.check_lockable(asker, id, &[READ, WRITE]).await?;
+        self.locks.grace_over().await;
+        let wish = Wish { owner: (asker.session, test.owner), kind, range, mode };
+        self.free_idle(id, &wish, Instant::now() + self.settings.lease).await?;
+        Ok(self.locks.test(id, &wish))
+    }
+
+    async fn assert_locks(&self, asker: &Asker, asserted: &AssertLocks) -> Result<Vec<u32>> {
+        let session = asker.session;
         let before = self.sessions.losses(session);
         if let Some(upto) = asserted.heard {
             self.sessions.heard_of_losses(session, upto).await?;
         }
-        Ok(self.locks.assert(session, &asserted.locks, &before, asserted.is_last))
+        let may_assert = self.locks.may_assert(session);
+        let mut may = Vec::with_capacity(asserted.locks.len());
+        for lock in &asserted.locks {
+            let wishes = wishes(lock.kind, lock.mode);
+            may.push(match self.check_lockable(asker, lock.id, wishes).await {
+                Err(error) if error.kind() == ErrorKind::StorageFault => return Err(error),
+                checked => may_assert && checked.is_ok(),
+            });
+        }
+        Ok(self.locks.assert(session, (&asserted.locks, &may), &before, asserted.is_last))
     }
 
     /// What a session that was just heard has lost, for its welcome. Nothing more is taken from it
@@ -90,14 +104,17 @@ impl Mdt {
         let Some(mode) = request.mode else {
             return self.ask_lock(session, request, Instant::now()).await;
         };
-        self.check_lockable(asker, request.id).await?;
-        self.locks.grace_over().await;
         let wish = Wish {
             owner: (session, request.owner),
             kind: request.kind,
             range: request.range,
             mode,
         };
+        // What it holds it may make weaker, whatever its right is by now.
+        if !self.locks.covers(request.id, &wish) {
+            self.check_lockable(asker, request.id, wishes(request.kind, mode)).await?;
+        }
+        self.locks.grace_over().await;
         let deadline = Instant::now() + request.wait.map_or(self.settings.lease, patience);
         self.free_idle(request.id, &wish, deadline).await?;
         let outcome = self.ask_lock(session, request, deadline).await?;
@@ -181,6 +198,7 @@ impl Mdt {
                 }
                 if !has_freed && is_heard(give_up) {
                     leases.bar(session);
+                    leases.ran_out(session);
                 }
             }
             if has_freed {
@@ -190,15 +208,15 @@ impl Mdt {
         }
     }
 
-    /// Who opened a file may lock it: it must be there, and be somebody's to read or to write.
-    async fn check_lockable(&self, asker: &Asker, id: FileId) -> Result<()> {
+    /// Who opened a file may lock it: it must be there, and be the asker's to do one of `wishes`.
+    async fn check_lockable(&self, asker: &Asker, id: FileId, wishes: &[u32]) -> Result<()> {
         if self.parts.map.current().map.security.is_none() {
             return Ok(());
         }
         let mut transaction = self.parts.store.begin().await?;
         let value = transaction.read(&[key::inode(id)]).await?.into_iter().next().flatten();
         let inode: Inode = decode(&value.ok_or(Error::Stale { id })?, || id.to_string())?;
-        self.check_handle(asker, (id, &inode), &[READ, WRITE])
+        self.check_handle(asker, (id, &inode), wishes)
     }
 
     async fn ask_lock(
@@ -220,7 +238,7 @@ impl Mdt {
         place: Place,
         deadline: Instant,
     ) -> Result<LockOutcome> {
-        let mode = request.mode.unwrap_or(tieline_types::LockMode::Shared);
+        let mode = request.mode.unwrap_or(LockMode::Shared);
         let (kind, range) = (request.kind, request.range);
         let wish = Wish { owner: (session, request.owner), kind, range, mode };
         loop {
@@ -293,6 +311,16 @@ impl Mdt {
         let (session, to) = (session.0, to.0);
         tracing::info!(session, owner = number, %file, to, "lock taken: its client is silent");
         Ok(true)
+    }
+}
+
+/// What a lock is for. As on Linux `fcntl` asks for a descriptor that is open for it, and `flock`
+/// for any.
+fn wishes(kind: LockKind, mode: LockMode) -> &'static [u32] {
+    match (kind, mode) {
+        (LockKind::Posix, LockMode::Shared) => &[READ],
+        (LockKind::Posix, LockMode::Exclusive) => &[WRITE],
+        (LockKind::Flock, _) => &[READ, WRITE],
     }
 }
 

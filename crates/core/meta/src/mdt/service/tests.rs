@@ -4,6 +4,7 @@ mod alone;
 mod coherence;
 mod cut;
 mod lost;
+mod registrations;
 
 use crate::fixture::*;
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! Extents that move without their bytes: appended, copied, compacted.
 
+use super::trust::sealed;
 use crate::fixture::*;
 use tieline_types::{Content, Digest, ErrorKind, Extent, SetTime};
 use tieline_wire::capability::{Capability, Scope, SignedCapability};
@@ -56,7 +57,7 @@ async fn the_capability_of_a_copy_names_what_it_shares() {
     let client = house.client().await;
     let (from, to) = (client.create(ROOT, "from").await, client.create(ROOT, "to").await);
     client.call(Place { id: from, exclude: vec![], wish: None }).await.unwrap();
-    let extent = client.chunk(1, 0, 1000);
+    let extent = sealed(client.chunk(1, 0, 1000));
     client.commit(from, vec![extent.clone()]).await;
     client.call(copy((from, 0), (to, 0))).await.unwrap();
     let Content::Chunk(chunk) = &extent.content else { panic!("a chunk") };

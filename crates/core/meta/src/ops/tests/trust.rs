@@ -4,8 +4,8 @@
 use crate::fixture::*;
 use tieline_types::ErrorKind::*;
 use tieline_types::{
-    Caller, Content, Extent, FileId, LockKind, LockMode, LockRange, MdtIndex, ObjectName, OstIndex,
-    SetTime, Time, XattrMode, XattrName,
+    Algorithm, Caller, Content, Digest, Encoding, Extent, FileId, LockKind, LockMode, LockRange,
+    MdtIndex, ObjectName, OstIndex, SetTime, Time, XattrMode, XattrName,
 };
 use tieline_wire::Request;
 use tieline_wire::ledger::{ListDeleted, Undelete};
@@ -28,6 +28,12 @@ async fn hers(client: &Client, text: &str, mode: u32) -> FileId {
     let given = SetAttributes { uid: Some(ann().uid), gid: Some(ann().gid), ..setattr(id) };
     client.call(given).await.unwrap();
     id
+}
+
+/// The same chunk with a digest, as clients make them.
+pub(super) fn sealed(mut extent: Extent) -> Extent {
+    chunk_of(&mut extent).digest = Some(Digest::of(b"its bytes"));
+    extent
 }
 
 fn chunk_of(extent: &mut Extent) -> &mut tieline_types::ChunkRef {
@@ -106,19 +112,40 @@ async fn new_chunks_are_what_chunks_can_be() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn new_chunks_have_a_digest_where_clients_prove_who_they_are() {
+    for (house, is_proven) in [(House::proven().await, true), (House::new().await, false)] {
+        let client = house.client().await;
+        let file = client.create(ROOT, "f").await;
+        let mut other = client.chunk(1, 0, 100);
+        chunk_of(&mut other).digest =
+            Some(Digest::compute(Algorithm::Sha256, Encoding::Plain, b"x"));
+        assert_eq!(client.kind_of(commit(file, vec![other])).await, Some(InvalidArgument));
+        let without = client.kind_of(commit(file, vec![client.chunk(2, 0, 100)])).await;
+        assert_eq!(without, is_proven.then_some(InvalidArgument));
+        client.commit(file, vec![sealed(client.chunk(3, 0, 100))]).await;
+        // Its bytes were there before us, and its digest comes with its checksums.
+        let mut adopted = client.chunk(4, 0, 100);
+        let path = "x".to_owned();
+        chunk_of(&mut adopted).places[0].object =
+            ObjectName::External { path, size: 100, mtime_ns: 0 };
+        client.commit(file, vec![adopted]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn compaction_is_for_those_who_may_write() {
     let house = House::proven().await;
     let client = house.client().await;
     let file = hers(&client, "f", 0o644).await;
     let (ann, bob) = (client.by(&ann()), client.by(&bob()));
-    ann.commit(file, vec![client.chunk(1, 0, 100)]).await;
+    ann.commit(file, vec![sealed(client.chunk(1, 0, 100))]).await;
     let chunk = chunk_of(&mut client.chunk(1, 0, 100)).chunk;
     let was =
         vec![SeenExtent { offset: 0, length: 100, content: SeenContent::Chunk { chunk, skip: 0 } }];
     let call = |serial| Compact {
         id: file,
         was: was.clone(),
-        extents: vec![client.chunk(serial, 0, 100)],
+        extents: vec![sealed(client.chunk(serial, 0, 100))],
     };
     assert_eq!(bob.kind_of(call(2)).await, Some(PermissionDenied));
     assert!(ann.call(call(3)).await.unwrap().is_done);

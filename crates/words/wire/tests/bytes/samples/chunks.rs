@@ -22,10 +22,18 @@ pub fn chunk_calls(op: Op) -> Vec<Sample> {
                 offset: 4097,
                 length: 1 << 20,
                 capability: None,
+                hashed: None,
             };
             let checks = vec![0x8a91_36aa];
-            let reply = data::ReadObjectReply { offset: 4096, checks, object_length: 8192 };
+            let reply =
+                data::ReadObjectReply { offset: 4096, checks, object_length: 8192, proof: None };
+            let hashed = Some(data::Hashed { offset: 0, length: 8192 });
+            let proof = Some(vec![0x5a; 32]);
+            let proven = data::ReadObjectReply { proof, ..reply.clone() };
             let mut samples = pair(read(ObjectName::Chunk(chunk)), reply);
+            let of_hashed = data::ReadObject { hashed, ..read(ObjectName::Chunk(chunk)) };
+            samples.push(request("-proven", of_hashed));
+            samples.push(reply_of::<data::ReadObject>("-proven", proven));
             samples.push(request("-external", read(external())));
             samples
         }
