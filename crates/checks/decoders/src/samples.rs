@@ -18,6 +18,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "left" => left(),
         "packed" => pages(),
         "sealed" => heads(),
+        "trespass" => crate::trespass::samples(),
         "stream" => vec![stream()],
         _ => vec![],
     }
@@ -124,6 +125,8 @@ fn attributes() -> Attributes {
         acls: None,
         project: None,
         is_written: None,
+        content: None,
+        tape: None,
     }
 }
 
