@@ -174,6 +174,8 @@ pub fn apply(map: &FederationMap, edit: &MapEdit, now_ms: u64) -> Result<Federat
         MapEdit::DoorSet(door) => set_door(&mut map, door)?,
         MapEdit::DoorRemove(principal) => remove_door(&mut map, principal)?,
         MapEdit::IssuerSet(issuer) => set_issuer(&mut map, issuer)?,
+        // Who signs it is no part of the map.
+        MapEdit::KeyRotate => {}
         MapEdit::IssuerRemove(url) => remove_issuer(&mut map, url)?,
         MapEdit::SiteInvite { site, digest, until_ms } => {
             let invitation =

@@ -296,7 +296,10 @@ impl Node {
         }
         // Whether it is known who joins, and with which right, is seen when he has.
         let deed = (!is_join).then(|| self.audit.begin(who, vec![what]));
-        let edited = self.map.edit(&message.edit, self.now_ms(), self.mdt.as_deref()).await;
+        let edited = self
+            .map
+            .edit(&message.edit, (self.now_ms(), &self.world.dice), self.mdt.as_deref())
+            .await;
         let edited = match deed {
             Some(deed) => deed.ended(edited),
             None => edited.map_err(|failure| self.explained_join(who, is_join, failure)),

@@ -83,8 +83,8 @@ fn invite(location: &Location, site: SiteName, span: Span, is_json: bool) -> any
             );
         }
         eprintln!(
-            "Good once, for {span}. At {}, on the new server: tieline join INVITATION \
-             --address HOST:PORT --ost DIR",
+            "Good once, for {span}. At {}, on the new server: tieline join --address HOST:PORT \
+             --ost DIR, which asks for it",
             invitation.site
         );
         Ok(())

@@ -139,6 +139,9 @@ pub enum MapEdit {
     /// And no more.
     #[n(77)]
     IssuerRemove(#[n(0)] String),
+    /// Another key signs the map from now on: the server with the key makes it, and keeps it.
+    #[n(78)]
+    KeyRotate,
     /// A site may join until then.
     #[n(90)]
     SiteInvite {
