@@ -20,6 +20,7 @@ use crate::exposed;
 use crate::identities::{Errand, Identities, Who, pool_admin, site_admin};
 use crate::maps::MapKeeper;
 use crate::peers::Peers;
+use crate::reports::Reports;
 use crate::tended;
 use bytes::Bytes;
 use std::net::SocketAddr;
@@ -44,7 +45,7 @@ use tieline_wire::federation::{
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
 use tieline_wire::identity::{EditIdentities, IdentityEdit, ListIdentities, Prove};
 use tieline_wire::ledger::{CheckMdt, DumpMdt, Undelete};
-use tieline_wire::mirrors::{FetchChunk, VerifyObject};
+use tieline_wire::mirrors::{FetchChunk, ReportPlace, ReportPlaceReply, VerifyObject};
 use tieline_wire::quotas::{QuotaNews, QuotaShares};
 use tieline_wire::tape::{DriveTape, TapeContent};
 use tieline_wire::{Answerer, Failure, Hello, PeerRole, Refusal, Request, Welcome};
@@ -82,6 +83,7 @@ pub struct Node {
     pub guard: Arc<Guard>,
     pub mdt_index: Option<MdtIndex>,
     pub edits: Edits,
+    pub reports: Reports,
 }
 
 /// What a welcome says of a session.
@@ -422,6 +424,9 @@ impl Node {
             of_items: doers.iter().map(|doer| doer.delegation.clone()).collect(),
             answered_below: context.envelope.answered_below,
         };
+        if matches!(request, Request::ReportPlace(_)) && !self.reports.hears(&asker.caller) {
+            return Ok(Reply::new::<ReportPlace>(&ReportPlaceReply {}));
+        }
         let what = act.and_then(|act| act.what).filter(|_| asker.caller.is_root());
         let deed = what.map(|what| self.audit.begin(who, vec![what]));
         let answer = mdt.call(&asker, &request).await;
