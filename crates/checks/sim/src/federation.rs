@@ -152,7 +152,7 @@ impl Federation {
                 settings: SessionSettings::default(),
                 guard: Guard::open(),
             }),
-            map: MapKeeper::new(self.cell(), self.verifier.clone(), signer, None),
+            map: MapKeeper::new(self.cell(), signer, None),
             mdt,
             osts,
             scripts: None,

@@ -66,7 +66,6 @@ mod ops;
 mod permission;
 mod placement;
 mod quotas;
-mod reports;
 mod room;
 mod serials;
 mod sessions;

@@ -7,7 +7,6 @@ use crate::made::MadeTable;
 use crate::opens::OpenTable;
 use crate::placement::{Placement, wall_time};
 use crate::quotas::{Following, Home, Quotas, Table, count};
-use crate::reports::Reports;
 use crate::room::Room;
 use crate::serials::{Counter, Serials, change_superblock};
 use crate::sessions::SessionTable;
@@ -59,7 +58,6 @@ pub struct Mdt {
     pub(crate) taking: tokio::sync::Mutex<()>,
     pub(crate) sessions: SessionTable,
     pub(crate) opens: OpenTable,
-    pub(crate) reports: Reports,
     pub(crate) writers: WriterTable,
     pub(crate) made: MadeTable,
     pub(crate) walks: WalkTable,
@@ -152,7 +150,6 @@ impl Mdt {
             taking: tokio::sync::Mutex::default(),
             sessions,
             opens: OpenTable::default(),
-            reports: Reports::default(),
             writers: WriterTable::default(),
             made: MadeTable::default(),
             walks: WalkTable::default(),

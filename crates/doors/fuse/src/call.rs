@@ -91,8 +91,12 @@ impl Call {
         self.known().unwrap_or_else(|| self.stated())
     }
 
+    fn are_ids_mapped(&self) -> bool {
+        self.session.kernel.features.maps_ids
+    }
+
     fn stated(&self) -> Caller {
-        let groups = self.session.callers.groups(&self.header);
+        let groups = self.session.callers.groups(&self.header, self.are_ids_mapped());
         self.is_by_memory.store(groups.is_memory, Ordering::Relaxed);
         groups.caller(&self.header, &self.groups)
     }
@@ -104,7 +108,7 @@ impl Call {
     }
 
     fn stated_now(&self) -> Caller {
-        let groups = self.session.callers.groups_now(&self.header);
+        let groups = self.session.callers.groups_now(&self.header, self.are_ids_mapped());
         self.is_by_memory.store(false, Ordering::Relaxed);
         groups.caller(&self.header, &self.groups)
     }
@@ -113,7 +117,7 @@ impl Call {
     pub fn renews_groups(&self) -> bool {
         let was_by_memory = self.is_by_memory.load(Ordering::Relaxed);
         if was_by_memory {
-            self.session.callers.groups_now(&self.header);
+            self.session.callers.groups_now(&self.header, self.are_ids_mapped());
         }
         was_by_memory
     }

@@ -5,6 +5,9 @@
 //! denied is tried again with groups that were read anew, and whoever gave a group up is stopped by
 //! the kernel's own check. Where groups decide more than yes or no they are always read. A caller
 //! in another PID namespace has number 0 and no groups here.
+//!
+//! A caller that was killed may be gone while its request is looked at, and its number another's:
+//! of a thread that has not the request's uid and gid no groups are taken.
 
 use crate::abi::incoming::Header;
 use std::collections::HashMap;
@@ -46,28 +49,29 @@ impl Groups {
 }
 
 impl Callers {
-    /// As read now.
-    pub fn groups_now(&self, header: &Header) -> Groups {
+    /// As read now. `are_mapped`: ids of requests are others than those of their threads.
+    pub fn groups_now(&self, header: &Header, are_mapped: bool) -> Groups {
         let groups = match header.uid {
             // Root needs none.
             0 => Vec::new(),
-            _ => self.read((header.pid, header.uid, header.gid)),
+            _ => self.read((header.pid, header.uid, header.gid), are_mapped),
         };
         Groups { groups, is_memory: false }
     }
 
     /// As read now or within the last second.
-    pub fn groups(&self, header: &Header) -> Groups {
+    pub fn groups(&self, header: &Header, are_mapped: bool) -> Groups {
         let key = (header.pid, header.uid, header.gid);
         let seen = self.lock().get(&key).cloned();
         match seen.filter(|(at, _)| at.elapsed() < BELIEVED) {
             Some((_, groups)) => Groups { groups, is_memory: true },
-            None => self.groups_now(header),
+            None => self.groups_now(header, are_mapped),
         }
     }
 
-    fn read(&self, key: Key) -> Vec<Gid> {
-        let groups = status(key.0).map(|text| status_groups(&text)).unwrap_or_default();
+    fn read(&self, key: Key, are_mapped: bool) -> Vec<Gid> {
+        let known = status(key.0).filter(|text| are_mapped || status_is_of(text, key.1, key.2));
+        let groups = known.map(|text| status_groups(&text)).unwrap_or_default();
         let mut callers = self.lock();
         if callers.len() >= CALLERS_MAX {
             callers.clear();
@@ -126,6 +130,15 @@ fn status_field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 fn status_groups(text: &str) -> Vec<Gid> {
     let field = status_field(text, "Groups").unwrap_or_default();
     field.split_whitespace().filter_map(|word| word.parse().ok().map(Gid)).collect()
+}
+
+/// Is it a thread of these ids, real or in effect? access(2) asks for the real ones.
+fn status_is_of(text: &str, uid: u32, gid: u32) -> bool {
+    let has = |name, id: u32| {
+        let field = status_field(text, name).unwrap_or_default();
+        field.split_whitespace().any(|word| word.parse() == Ok(id))
+    };
+    has("Uid", uid) && has("Gid", gid)
 }
 
 fn status_mask(text: &str, name: &str) -> u64 {
@@ -201,6 +214,20 @@ mod tests {
     fn groups_are_read() {
         assert_eq!(status_groups(&text(0, 0, 0, 0)), [Gid(4), Gid(27), Gid(1000)]);
         assert_eq!(status_groups(""), []);
+        let ids = "Uid:\t1000\t0\t0\t0\nGid:\t1000\t1000\t1000\t50\n";
+        assert!(status_is_of(ids, 1000, 1000) && status_is_of(ids, 0, 50));
+        assert!(!status_is_of(ids, 1001, 1000) && !status_is_of(ids, 1000, 1001));
+        assert!(!status_is_of("", 1000, 1000));
+    }
+
+    #[test]
+    fn a_number_that_is_anothers_by_now_gives_no_groups() {
+        let thread = std::process::id();
+        let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        let own = status_groups(&status(thread).unwrap());
+        assert_eq!(Callers::default().read((thread, uid, gid), false), own);
+        assert_eq!(Callers::default().read((thread, uid + 1, gid), false), []);
+        assert_eq!(Callers::default().read((thread, uid + 1, gid), true), own);
     }
 
     #[test]

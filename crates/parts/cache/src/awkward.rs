@@ -192,6 +192,11 @@ impl Storage for AwkwardStorage {
         self.inner.make_directory(path)
     }
 
+    fn protect(&self, path: &Path) -> io::Result<()> {
+        self.begin()?;
+        self.inner.protect(path)
+    }
+
     fn space(&self, path: &Path) -> io::Result<Space> {
         self.begin()?;
         self.inner.space(path)

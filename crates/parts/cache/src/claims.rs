@@ -230,7 +230,7 @@ mod tests {
     const LIFE: Duration = Duration::from_millis(200);
 
     fn claims(folder: &std::path::Path, owner: &str, awkward: &Awkward) -> Arc<Claims> {
-        let storage = AwkwardStorage::new(Arc::new(LocalStorage), awkward.clone());
+        let storage = AwkwardStorage::new(Arc::new(LocalStorage::Private), awkward.clone());
         let (storage, folder, owner) = (Arc::new(storage), folder.to_owned(), owner.to_owned());
         Arc::new(Claims { storage, folder, owner, life: LIFE })
     }
@@ -259,7 +259,7 @@ mod tests {
             let Taken::Ours(generation) = one.take("c", None).unwrap() else { panic!() };
             let held = one.hold("c", generation);
             assert_eq!(wait(&other, LIFE * 5).await, None, "it lives: {is_write_once}");
-            let storage = LocalStorage;
+            let storage = LocalStorage::Private;
             let owner = Claims::owner_of(&storage, folder.path(), "c");
             assert_eq!(owner.as_deref(), Some("one"));
             drop(held);

@@ -36,7 +36,7 @@ mod trouble;
 pub use awkward::{Awkward, AwkwardStorage};
 pub use marker::Kind;
 pub use node::{NodeCache, NodeSettings, forget_unused};
-pub use site::{Claim, Looked, SiteCache, SiteSettings};
+pub use site::{Claim, Looked, SiteCache, SiteSettings, exposure};
 pub use storage::{LocalStorage, Space, Stat, Storage};
 
 use bytes::Bytes;

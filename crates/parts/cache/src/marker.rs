@@ -30,7 +30,7 @@ impl fmt::Display for Kind {
 /// What a directory is, if it is a cache.
 pub fn kind(path: &Path) -> Result<Kind, Error> {
     let unfit = |reason: &str| Error::Unfit { path: path.to_owned(), reason: reason.to_owned() };
-    let text = match LocalStorage.read(&path.join(MARKER), LENGTH_MAX) {
+    let text = match LocalStorage::Private.read(&path.join(MARKER), LENGTH_MAX) {
         Ok(text) => String::from_utf8_lossy(&text).into_owned(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(unfit(match path.is_dir() {
@@ -126,10 +126,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         assert!(kind(path).is_err());
-        ensure(&LocalStorage, path, Kind::Site).unwrap();
-        ensure(&LocalStorage, path, Kind::Site).unwrap();
+        ensure(&LocalStorage::Private, path, Kind::Site).unwrap();
+        ensure(&LocalStorage::Private, path, Kind::Site).unwrap();
         assert_eq!(kind(path).unwrap(), Kind::Site);
-        let wrong = ensure(&LocalStorage, path, Kind::Node).unwrap_err().to_string();
+        let wrong = ensure(&LocalStorage::Private, path, Kind::Node).unwrap_err().to_string();
         assert!(wrong.contains("name another directory"), "{wrong}");
         std::fs::write(path.join(MARKER), "version = 9\nkind = \"site\"\n").unwrap();
         assert!(kind(path).unwrap_err().to_string().contains("newer build"));
@@ -139,7 +139,8 @@ mod tests {
     fn what_is_somebody_elses_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("thesis.tex"), "all of it").unwrap();
-        let refused = ensure(&LocalStorage, folder.path(), Kind::Node).unwrap_err().to_string();
+        let refused =
+            ensure(&LocalStorage::Private, folder.path(), Kind::Node).unwrap_err().to_string();
         assert!(refused.contains("thesis.tex"), "{refused}");
     }
 }

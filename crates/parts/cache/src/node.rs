@@ -109,7 +109,7 @@ impl NodeCache {
         }
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
         made.map_err(|source| failed("make", source))?;
-        marker::ensure(&LocalStorage, &path, Kind::Node)?;
+        marker::ensure(&LocalStorage::Private, &path, Kind::Node)?;
         let root = path.join(&settings.scope);
         make_folder(&root.join("chunks")).map_err(|source| failed("make", source))?;
         let lock = File::options().create(true).truncate(false).write(true).open(root.join(LOCK));
@@ -257,8 +257,8 @@ impl NodeCache {
         let names = chunks.map(|chunks| chunks.iter().map(ChunkId::to_string).collect());
         let (root, what) = (self.inner.root.clone(), words.to_owned());
         self.change(move || match names {
-            Some(names) => pins::pin(&LocalStorage, &root, &what, &names),
-            None => pins::unpin(&LocalStorage, &root, &what).map(drop),
+            Some(names) => pins::pin(&LocalStorage::Private, &root, &what, &names),
+            None => pins::unpin(&LocalStorage::Private, &root, &what).map(drop),
         })
         .await
     }
@@ -266,13 +266,13 @@ impl NodeCache {
     /// Puts something down beside a pin, in place of what was there; it goes with the pin.
     pub async fn save(&self, words: &str, bytes: Vec<u8>) -> Result<(), Error> {
         let (root, what) = (self.inner.root.clone(), words.to_owned());
-        self.change(move || pins::save(&LocalStorage, &root, &what, &bytes)).await
+        self.change(move || pins::save(&LocalStorage::Private, &root, &what, &bytes)).await
     }
 
     /// What was put down beside a pin, if it is as it was.
     pub async fn saved(&self, words: &str) -> Option<Vec<u8>> {
         let (root, what) = (self.inner.root.clone(), words.to_owned());
-        let read = move || pins::saved(&LocalStorage, &root, &what);
+        let read = move || pins::saved(&LocalStorage::Private, &root, &what);
         tokio::task::spawn_blocking(read).await.ok().flatten()
     }
 
@@ -291,7 +291,7 @@ impl NodeCache {
     /// The words of all pins.
     pub async fn pinned(&self) -> Vec<String> {
         let root = self.inner.root.clone();
-        let list = move || pins::list(&LocalStorage, &root);
+        let list = move || pins::list(&LocalStorage::Private, &root);
         let pins = tokio::task::spawn_blocking(list).await.unwrap_or_default();
         pins.into_iter().map(|pin| pin.what).collect()
     }
@@ -478,7 +478,7 @@ impl Inner {
         if top.metadata()?.dev() != self.device {
             return Err(io::Error::other("it is on another file system than before"));
         }
-        marker::ensure(&LocalStorage, top, Kind::Node).map_err(io::Error::other)?;
+        marker::ensure(&LocalStorage::Private, top, Kind::Node).map_err(io::Error::other)?;
         entry.parent().map_or(Ok(()), make_folder)
     }
 
@@ -507,7 +507,7 @@ impl Inner {
     }
 
     fn evict_to(&self, goal: u64) {
-        let pinned = pins::names(&LocalStorage, &self.root);
+        let pinned = pins::names(&LocalStorage::Private, &self.root);
         let victims = lock(&self.index).oldest(goal, |chunk| pinned.contains(&chunk.to_string()));
         let mut freed = 0;
         for chunk in victims {

@@ -7,6 +7,7 @@ use crate::Error;
 use crate::storage::Storage;
 use std::collections::BTreeSet;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const FOLDER: &str = "pins";
@@ -40,6 +41,15 @@ pub fn pin(
     }
     remove(storage, &path).map_err(failed)?;
     storage.create(&path, text.as_bytes()).map_err(failed)
+}
+
+/// Gives a pin that root made to whoever has the chunks, whose mounts have to read it.
+pub(crate) fn give(root: &Path, what: &str) {
+    let Ok(chunks) = std::fs::metadata(root.join("chunks")) else { return };
+    for made in [root.join(FOLDER), path(root, what)] {
+        // Others cannot, and need not: what they made is their own already.
+        let _ = std::os::unix::fs::lchown(made, Some(chunks.uid()), Some(chunks.gid()));
+    }
 }
 
 /// Says whether there was such a pin.
@@ -128,19 +138,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         let names_of = |list: &[&str]| list.iter().map(|&name| name.to_owned()).collect();
-        pin(&LocalStorage, root, "/extenci/a", &names_of(&["1", "2"])).unwrap();
-        pin(&LocalStorage, root, "/extenci/a", &names_of(&["2", "3"])).unwrap();
-        pin(&LocalStorage, root, "/extenci/b", &names_of(&["9"])).unwrap();
-        assert_eq!(names(&LocalStorage, root), names_of(&["2", "3", "9"]));
-        let pins = list(&LocalStorage, root);
+        pin(&LocalStorage::Private, root, "/extenci/a", &names_of(&["1", "2"])).unwrap();
+        pin(&LocalStorage::Private, root, "/extenci/a", &names_of(&["2", "3"])).unwrap();
+        pin(&LocalStorage::Private, root, "/extenci/b", &names_of(&["9"])).unwrap();
+        assert_eq!(names(&LocalStorage::Private, root), names_of(&["2", "3", "9"]));
+        let pins = list(&LocalStorage::Private, root);
         assert!(pins.contains(&Pin { what: "/extenci/a".into(), chunks: 2 }), "{pins:?}");
-        assert!(unpin(&LocalStorage, root, "/extenci/a").unwrap());
-        assert!(!unpin(&LocalStorage, root, "/extenci/a").unwrap());
-        save(&LocalStorage, root, "/extenci/b", b"more").unwrap();
-        save(&LocalStorage, root, "/extenci/b", b"other").unwrap();
-        assert_eq!(saved(&LocalStorage, root, "/extenci/b").unwrap(), b"other");
+        assert!(unpin(&LocalStorage::Private, root, "/extenci/a").unwrap());
+        assert!(!unpin(&LocalStorage::Private, root, "/extenci/a").unwrap());
+        save(&LocalStorage::Private, root, "/extenci/b", b"more").unwrap();
+        save(&LocalStorage::Private, root, "/extenci/b", b"other").unwrap();
+        assert_eq!(saved(&LocalStorage::Private, root, "/extenci/b").unwrap(), b"other");
         std::fs::write(path_in(root, BESIDE, "/extenci/b"), [7; 40]).unwrap();
-        assert_eq!(saved(&LocalStorage, root, "/extenci/b"), None, "damaged");
-        assert_eq!(names(&LocalStorage, root), names_of(&["9"]));
+        assert_eq!(saved(&LocalStorage::Private, root, "/extenci/b"), None, "damaged");
+        assert_eq!(names(&LocalStorage::Private, root), names_of(&["9"]));
     }
 }

@@ -12,7 +12,7 @@
 //! reader; a directory over which the storage is not mounted any more is not filled in its place.
 
 use crate::claims::{Claims, Held, Taken, Watch};
-use crate::storage::{Storage, is_strange};
+use crate::storage::{Storage, foreign, is_foreign, is_strange, lets_others_in};
 use crate::trouble::Trouble;
 use crate::{Error, Kind, cleaner, lock, marker};
 use bytes::Bytes;
@@ -126,7 +126,10 @@ impl SiteCache {
         dice: Arc<dyn Dice>,
     ) -> Result<Self, Error> {
         let path = settings.path.clone();
-        marker::ensure(&*storage, &path, Kind::Site)?;
+        marker::ensure(&*storage, &path, Kind::Site).map_err(|error| match error {
+            Error::Failed { source, .. } if is_closed(&source) => somebody_elses(&path),
+            error => error,
+        })?;
         let failed = |source| Error::Failed { path: path.clone(), doing: "look at", source };
         let device = storage.device(&path).map_err(failed)?;
         let claims = Arc::new(Claims {
@@ -150,8 +153,10 @@ impl SiteCache {
             settings,
         });
         // A directory that cannot be written to may be read all the same.
-        if let Err(error) = inner.make_folders() {
-            inner.not_written(&error);
+        match inner.make_folders() {
+            Err(error) if is_foreign(&error) => return Err(somebody_elses(&inner.path)),
+            Err(error) => inner.not_written(&error),
+            Ok(()) => {}
         }
         tokio::spawn(cleaner::run(Arc::downgrade(&inner)));
         Ok(Self { inner })
@@ -306,9 +311,11 @@ impl Inner {
         folders.map(|name| self.path.join(name)).try_for_each(|path| {
             // Asked first: some storages refuse what is there.
             match self.storage.list(&path) {
-                Ok(_) => Ok(()),
-                Err(_) => self.make_directory(&path),
+                Err(error) if is_closed(&error) => return Err(foreign()),
+                Err(_) => self.make_directory(&path)?,
+                Ok(_) => {}
             }
+            self.storage.protect(&path)
         })
     }
 
@@ -484,6 +491,31 @@ pub(crate) fn chunk_path(root: &Path, name: &str) -> PathBuf {
 /// The digest whose chunk has this name; `None` for other names, which are nobody's.
 pub(crate) fn digest_of(name: &str) -> Option<Digest> {
     name.parse().ok()
+}
+
+/// What is wrong with a site's cache that others can read, for people; `None` if they cannot.
+pub fn exposure(path: &Path) -> Option<String> {
+    lets_others_in(path, &path.join("chunks")).then(|| {
+        let shown = path.display();
+        format!(
+            "every user who may enter {shown} can read what is cached there: `chmod 700 {shown}`, \
+             or mount with -o at-rest=trusted if they may"
+        )
+    })
+}
+
+fn somebody_elses(path: &Path) -> Error {
+    Error::Unfit {
+        path: path.to_owned(),
+        reason: "it belongs to another user, whose mounts keep it to themselves: name a directory \
+                 of your own; for mounts of several users say -o at-rest=trusted for all of them, \
+                 and `chmod -R go+rX` it once"
+            .to_owned(),
+    }
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
 }
 
 /// May this node only read there?

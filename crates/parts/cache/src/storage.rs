@@ -13,12 +13,16 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, Timespec, Timestamps, UTIME_NO
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What is on its way is asked for again after so long each: a third of a second in all.
 const AGAIN_MS: [u64; 6] = [0, 1, 4, 16, 64, 256];
+/// What a mode gives to the group and to everybody, and the part of it that leads through a
+/// directory.
+const OTHERS: u32 = 0o077;
+const SEARCHED: u32 = 0o011;
 
 /// What a listing or a look at one file tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -55,6 +59,9 @@ pub trait Storage: Send + Sync {
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
     /// With all that leads to it.
     fn make_directory(&self, path: &Path) -> io::Result<()>;
+    /// Takes from others what they may do in a directory, where nothing is for others. One of
+    /// somebody else is foreign ([`is_foreign`]).
+    fn protect(&self, path: &Path) -> io::Result<()>;
     fn space(&self, path: &Path) -> io::Result<Space>;
     /// Which file system it is on: another number, another one.
     fn device(&self, path: &Path) -> io::Result<u64>;
@@ -62,11 +69,33 @@ pub trait Storage: Send + Sync {
 
 /// A file system that is mounted here.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct LocalStorage;
+pub enum LocalStorage {
+    /// What is made is for whoever makes it alone.
+    #[default]
+    Private,
+    /// Others may read it, as far as the directory lets them in.
+    Shared,
+}
+
+impl LocalStorage {
+    fn file_mode(self) -> u32 {
+        match self {
+            Self::Private => 0o600,
+            Self::Shared => 0o644,
+        }
+    }
+
+    fn folder_mode(self) -> u32 {
+        match self {
+            Self::Private => 0o700,
+            Self::Shared => 0o755,
+        }
+    }
+}
 
 impl Storage for LocalStorage {
     fn create(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        make(path, |file| file.write_all(bytes))
+        make(path, self.file_mode(), |file| file.write_all(bytes))
     }
 
     fn read(&self, path: &Path, length_max: u64) -> io::Result<Vec<u8>> {
@@ -124,7 +153,15 @@ impl Storage for LocalStorage {
     }
 
     fn make_directory(&self, path: &Path) -> io::Result<()> {
-        settled(|| std::fs::create_dir_all(path))
+        let mode = self.folder_mode();
+        settled(|| std::fs::DirBuilder::new().recursive(true).mode(mode).create(path))
+    }
+
+    fn protect(&self, path: &Path) -> io::Result<()> {
+        match self {
+            Self::Private => protect(path, self.folder_mode()),
+            Self::Shared => Ok(()),
+        }
     }
 
     fn space(&self, path: &Path) -> io::Result<Space> {
@@ -166,15 +203,64 @@ pub(crate) fn is_strange(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Strange>())
 }
 
+#[derive(Debug, thiserror::Error)]
+#[error("it is somebody else's")]
+struct Foreign;
+
+pub(crate) fn foreign() -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, Foreign)
+}
+
+/// Does a directory belong to somebody who could read all that is put there, or keep us out?
+pub(crate) fn is_foreign(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Foreign>())
+}
+
 /// A new file, of which no half stays.
-fn make(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
-    // Who may read is for the directory to say.
+fn make(path: &Path, mode: u32, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let mut file =
-        settled(|| OpenOptions::new().write(true).create_new(true).mode(0o644).open(path))?;
+        settled(|| OpenOptions::new().write(true).create_new(true).mode(mode).open(path))?;
     write(&mut file).inspect_err(|_| {
         // A full disk: an empty claim would stand for somebody who is not there.
         let _ = std::fs::remove_file(path);
     })
+}
+
+fn protect(path: &Path, mode: u32) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let known = folder.metadata()?;
+    let own = rustix::process::geteuid().as_raw();
+    if known.uid() != own {
+        match maker_in(path) {
+            Ok(maker) if maker == known.uid() => {}
+            Ok(_) => return Err(foreign()),
+            // It is read only: nothing will be put there.
+            Err(_) => return Ok(()),
+        }
+    }
+    if known.mode() & OTHERS != 0 {
+        // Where there are no modes, people are warned ([`lets_others_in`]).
+        let _ = folder.set_permissions(std::fs::Permissions::from_mode(mode));
+    }
+    Ok(())
+}
+
+/// Whose the files are that this process makes there: a server may take root for nobody.
+fn maker_in(path: &Path) -> io::Result<u32> {
+    let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let probe = path.join(format!(".whose-{node}-{}", std::process::id()));
+    make(&probe, 0o600, |_| Ok(()))?;
+    let known = std::fs::symlink_metadata(&probe);
+    std::fs::remove_file(&probe)?;
+    Ok(known?.uid())
+}
+
+/// May others than the owner come to what lies in both directories, one in the other?
+pub(crate) fn lets_others_in(outer: &Path, inner: &Path) -> bool {
+    let is_open =
+        |path: &Path| std::fs::metadata(path).is_ok_and(|known| known.mode() & SEARCHED != 0);
+    is_open(outer) && is_open(inner)
 }
 
 /// Does it again while what it is about is on its way: replaced, removed or made by another node.
@@ -217,35 +303,38 @@ mod tests {
     fn a_file_that_finds_no_room_leaves_nothing_behind() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("claim");
-        let full = make(&path, |file| {
+        let full = make(&path, 0o600, |file| {
             file.write_all(b"some")?;
             Err(Errno::NOSPC.into())
         });
         assert_eq!(full.unwrap_err().kind(), io::ErrorKind::StorageFull);
         assert!(!path.exists());
-        LocalStorage.create(&path, b"all").unwrap();
+        LocalStorage::Private.create(&path, b"all").unwrap();
     }
 
     #[test]
     fn what_is_no_regular_file_is_strange_and_waits_for_nobody() {
         let folder = tempfile::tempdir().unwrap();
         let in_it = |name: &str| folder.path().join(name);
-        LocalStorage.create(&in_it("file"), b"bytes").unwrap();
-        LocalStorage.make_directory(&in_it("folder")).unwrap();
+        LocalStorage::Private.create(&in_it("file"), b"bytes").unwrap();
+        LocalStorage::Private.make_directory(&in_it("folder")).unwrap();
         make_fifo(&in_it("fifo"));
         std::os::unix::fs::symlink(in_it("file"), in_it("link")).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(in_it("socket")).unwrap();
         for name in ["folder", "fifo", "link", "socket"] {
-            let read = LocalStorage.read(&in_it(name), 100);
+            let read = LocalStorage::Private.read(&in_it(name), 100);
             assert!(read.as_ref().is_err_and(is_strange), "{name}: {read:?}");
-            let stat = LocalStorage.stat(&in_it(name)).unwrap();
+            let stat = LocalStorage::Private.stat(&in_it(name)).unwrap();
             assert!(stat.length == 0 && stat.modified_ms > 0, "{name}: {stat:?}");
         }
-        assert_eq!(LocalStorage.read(&in_it("file"), 100).unwrap(), b"bytes");
+        assert_eq!(LocalStorage::Private.read(&in_it("file"), 100).unwrap(), b"bytes");
         std::os::unix::fs::symlink(in_it("folder"), in_it("other")).unwrap();
-        assert!(LocalStorage.list(&in_it("other")).is_err(), "nothing is done behind a link");
-        assert!(LocalStorage.list(&followed(&in_it("other"))).unwrap().is_empty());
-        assert_eq!(LocalStorage.list(folder.path()).unwrap().len(), 6);
+        assert!(
+            LocalStorage::Private.list(&in_it("other")).is_err(),
+            "nothing is done behind a link"
+        );
+        assert!(LocalStorage::Private.list(&followed(&in_it("other"))).unwrap().is_empty());
+        assert_eq!(LocalStorage::Private.list(folder.path()).unwrap().len(), 6);
     }
 
     #[test]

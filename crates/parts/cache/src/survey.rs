@@ -6,7 +6,7 @@
 use crate::claims::{Claims, Taken};
 use crate::cleaner;
 use crate::pins::{self, Pin};
-use crate::storage::{LocalStorage, Storage, followed};
+use crate::storage::{LocalStorage, Storage, followed, lets_others_in};
 use crate::{Error, Kind, marker, node, site};
 use std::collections::BTreeSet;
 use std::io;
@@ -86,7 +86,7 @@ impl Survey {
         match self.kind {
             Kind::Site => vec![self.path.clone()],
             Kind::Node => {
-                let names = LocalStorage.list(&followed(&self.path)).unwrap_or_default();
+                let names = LocalStorage::Private.list(&followed(&self.path)).unwrap_or_default();
                 let paths = names.into_iter().map(|name| self.path.join(name));
                 paths.filter(|path| path.join("chunks").is_dir()).collect()
             }
@@ -97,7 +97,7 @@ impl Survey {
         let failed = |source| Error::Failed { path: self.path.clone(), doing: "list", source };
         Ok(match self.kind {
             Kind::Site => {
-                let found = cleaner::chunks(&LocalStorage, root).map_err(failed)?;
+                let found = cleaner::chunks(&LocalStorage::Private, root).map_err(failed)?;
                 let file = |found: cleaner::Found| ChunkFile {
                     name: found.name,
                     path: found.path,
@@ -122,20 +122,24 @@ impl Survey {
             chunks: 0,
             bytes: 0,
             pins: Vec::new(),
-            cleaner: Claims::owner_of(&LocalStorage, &self.path.join("claims"), cleaner::CLAIM),
+            cleaner: Claims::owner_of(
+                &LocalStorage::Private,
+                &self.path.join("claims"),
+                cleaner::CLAIM,
+            ),
             poisoned: Vec::new(),
         };
         for root in self.roots() {
             let files = self.files(&root)?;
             status.chunks += files.len() as u64;
             status.bytes += files.iter().map(|file| file.bytes).sum::<u64>();
-            status.pins.extend(pins::list(&LocalStorage, &root));
+            status.pins.extend(pins::list(&LocalStorage::Private, &root));
         }
         let folder = self.path.join("poisoned");
-        let mut names = LocalStorage.list(&folder).unwrap_or_default();
+        let mut names = LocalStorage::Private.list(&folder).unwrap_or_default();
         names.sort();
         for name in names {
-            let note = LocalStorage.read(&folder.join(&name), 4096).unwrap_or_default();
+            let note = LocalStorage::Private.read(&folder.join(&name), 4096).unwrap_or_default();
             status.poisoned.push((name, String::from_utf8_lossy(&note).trim().to_owned()));
         }
         Ok(status)
@@ -188,20 +192,20 @@ impl Survey {
     fn discard(&self, root: &Path, file: &ChunkFile, finder: &str) -> io::Result<bool> {
         let (folder, owner) = (root.join("claims"), format!("{finder}\n"));
         let claims = Claims {
-            storage: Arc::new(LocalStorage),
+            storage: Arc::new(LocalStorage::Private),
             folder,
             owner,
             life: site::SiteSettings::LIFE,
         };
         let discard = || {
-            let bytes = LocalStorage.stat(&file.path).map(|stat| stat.length);
+            let bytes = LocalStorage::Private.stat(&file.path).map(|stat| stat.length);
             let now = ChunkFile { bytes: bytes.unwrap_or(0), ..file.clone() };
             match self.verify(&now) {
                 Ok(()) => Ok(false),
                 Err(error) if site::is_gone(&error) => Ok(false),
                 Err(error) => {
                     let why = error.to_string();
-                    match site::discard(&LocalStorage, root, &file.name, &why, finder) {
+                    match site::discard(&LocalStorage::Private, root, &file.name, &why, finder) {
                         true => Ok(true),
                         false => Err(io::Error::other("it cannot be removed")),
                     }
@@ -246,7 +250,7 @@ impl Survey {
                 node::verify(&file.path, file.name.parse().map_err(wrong)?)
             }
             Kind::Site => {
-                let bytes = LocalStorage.read(&file.path, file.bytes)?;
+                let bytes = LocalStorage::Private.read(&file.path, file.bytes)?;
                 let digest =
                     site::digest_of(&file.name).ok_or_else(|| io::Error::other("no digest"))?;
                 match digest.is_of(&bytes) {
@@ -260,14 +264,14 @@ impl Survey {
     /// May we see what is there? Who may not would find nothing, and take that for all.
     fn check_listed(&self) -> Result<(), Error> {
         let failed = |source| Error::Failed { path: self.path.clone(), doing: "list", source };
-        let names = LocalStorage.list(&followed(&self.path)).map_err(failed)?;
+        let names = LocalStorage::Private.list(&followed(&self.path)).map_err(failed)?;
         let below = names.into_iter().map(|name| self.path.join(name));
         let roots: Vec<PathBuf> = match self.kind {
             Kind::Site => vec![self.path.clone()],
             Kind::Node => below.filter(|path| path.is_dir()).collect(),
         };
         for root in roots {
-            match LocalStorage.list(&root.join("chunks")) {
+            match LocalStorage::Private.list(&root.join("chunks")) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
                 _ => {}
             }
@@ -280,7 +284,7 @@ impl Survey {
         let mut evicted = Evicted::default();
         self.check_listed()?;
         for root in self.roots() {
-            let pinned = pins::names(&LocalStorage, &root);
+            let pinned = pins::names(&LocalStorage::Private, &root);
             for file in self.files(&root)? {
                 if names.is_some_and(|names| !names.contains(&file.name)) {
                     continue;
@@ -307,11 +311,22 @@ impl Survey {
 
     /// Pins chunks under the words of an operator. `scope`: the federation's, in a node's cache.
     pub fn pin(&self, scope: &str, what: &str, names: &BTreeSet<String>) -> Result<(), Error> {
-        pins::pin(&LocalStorage, &self.root(scope), what, names)
+        let root = self.root(scope);
+        pins::pin(&self.storage(), &root, what, names)?;
+        pins::give(&root, what);
+        Ok(())
     }
 
     pub fn unpin(&self, scope: &str, what: &str) -> Result<bool, Error> {
-        pins::unpin(&LocalStorage, &self.root(scope), what)
+        pins::unpin(&LocalStorage::Private, &self.root(scope), what)
+    }
+
+    /// Who may read the chunks may read which are pinned.
+    fn storage(&self) -> LocalStorage {
+        match lets_others_in(&self.path, &self.path.join("chunks")) {
+            true => LocalStorage::Shared,
+            false => LocalStorage::Private,
+        }
     }
 
     fn root(&self, scope: &str) -> PathBuf {
@@ -331,7 +346,7 @@ mod tests {
     #[test]
     fn a_site_cache_is_scrubbed_and_emptied() {
         let folder = tempfile::tempdir().unwrap();
-        marker::ensure(&LocalStorage, folder.path(), Kind::Site).unwrap();
+        marker::ensure(&LocalStorage::Private, folder.path(), Kind::Site).unwrap();
         let place = |claimed: &[u8], bytes: &[u8]| {
             let name = Digest::of(claimed).to_string();
             let path = site::chunk_path(folder.path(), &name);
@@ -361,7 +376,7 @@ mod tests {
     #[test]
     fn whatever_is_in_the_place_of_a_chunk_of_a_node_goes() {
         let folder = tempfile::tempdir().unwrap();
-        marker::ensure(&LocalStorage, folder.path(), Kind::Node).unwrap();
+        marker::ensure(&LocalStorage::Private, folder.path(), Kind::Node).unwrap();
         let root = folder.path().join("extenci-1");
         let foreign = folder.path().join("foreign");
         std::fs::create_dir(&foreign).unwrap();
@@ -393,7 +408,7 @@ mod tests {
     fn a_scrub_takes_nothing_away_that_came_in_a_bad_ones_place() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
-        marker::ensure(&LocalStorage, root, Kind::Site).unwrap();
+        marker::ensure(&LocalStorage::Private, root, Kind::Site).unwrap();
         for name in ["claims", "poisoned"] {
             std::fs::create_dir(root.join(name)).unwrap();
         }
@@ -418,7 +433,9 @@ mod tests {
         // The next bad one goes, and the claim on it.
         std::fs::write(&path, b"short").unwrap();
         assert_eq!(survey.scrub("a test", |_| ()).unwrap().bad.len(), 1);
-        assert!(!path.exists() && LocalStorage.list(&root.join("claims")).unwrap().is_empty());
+        assert!(
+            !path.exists() && LocalStorage::Private.list(&root.join("claims")).unwrap().is_empty()
+        );
     }
 
     #[test]
@@ -426,7 +443,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let foreign = tempfile::tempdir().unwrap();
         let root = folder.path();
-        marker::ensure(&LocalStorage, root, Kind::Site).unwrap();
+        marker::ensure(&LocalStorage::Private, root, Kind::Site).unwrap();
         ["tmp", "poisoned"].iter().for_each(|name| std::fs::create_dir(root.join(name)).unwrap());
         let path_of = |seed: &[u8]| {
             let path = site::chunk_path(root, &blake3::hash(seed).to_hex());

@@ -73,7 +73,8 @@ impl Contact {
         self.dialer.dial(&addresses, self.hello(), sink)
     }
 
-    /// The newest map, believed if the key says so; without a key, the server's own is taken.
+    /// The newest map, believed if the key says so; without a key, the server's own is taken. With
+    /// the key that signs it today.
     pub async fn believe(
         &self,
         key: Option<MapVerifier>,
@@ -102,11 +103,19 @@ impl Contact {
         };
         let signed = SignedMap::from_bytes(&reply.signed)?;
         let cell = MapCell::new(key.clone(), signed)?;
+        let today = cell.current().key.clone();
+        if today != key {
+            tracing::warn!(
+                fs = %self.fs, given = %key.to_hex(), today = %today.to_hex(),
+                "the federation has another key by now, which the given one leads to: write that \
+                 of today in its place (docs/keys.md)"
+            );
+        }
         let found = cell.current().map.fs.clone();
         if found != self.fs {
             return Err(anyhow!("the map is that of /{found}, not of /{}", self.fs));
         }
-        Ok((cell, key))
+        Ok((cell, today))
     }
 
     fn hello(&self) -> Hello {

@@ -89,7 +89,7 @@ impl Location {
             let source: Source = entry.source.parse()?;
             let is_meant = fs.is_none_or(|fs| source.fs == *fs);
             // Several mounts of one federation are one; two federations may use one name.
-            if is_meant && !mounted.iter().any(|(known, _)| known.mapkey == entry.mapkey) {
+            if is_meant && !mounted.iter().any(|(known, _)| known.is_together_with(&entry)) {
                 mounted.push((entry, source));
             }
         }

@@ -41,7 +41,7 @@ pub struct Entry {
     pub mountns: Option<u64>,
     /// Network namespace its daemon is in, if not that of the machine.
     pub netns: Option<PathBuf>,
-    /// The federation's public key, as digits.
+    /// The federation's public key when it was mounted, as digits.
     pub mapkey: String,
     /// `HOST:PORT` of `/metrics` and `/health`.
     pub admin: Option<String>,
@@ -74,6 +74,9 @@ pub struct CachesAt {
     pub node: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub site: Option<PathBuf>,
+    /// Others may read the site's (`at-rest=trusted`).
+    #[serde(default)]
+    pub is_shared: bool,
     /// Storage of OSTs that is read directly, by their numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub direct: Vec<(u16, PathBuf)>,
@@ -114,7 +117,7 @@ impl fmt::Display for Ending {
     }
 }
 
-/// Which federation this is: two may have one name.
+/// Which federation this is: two may have one name. By the first key that it had.
 pub fn scope(fs: &FsName, key: &MapVerifier) -> String {
     format!("{fs}-{}", key.to_hex().get(..16).unwrap_or_default())
 }
@@ -128,6 +131,11 @@ pub fn own_mountns() -> Option<u64> {
 }
 
 impl Entry {
+    /// Is it of the same federation? Keys change, and what it is known by stays.
+    pub fn is_together_with(&self, other: &Self) -> bool {
+        self.mapkey == other.mapkey || self.caches.scope == other.caches.scope
+    }
+
     /// Was it mounted in this process's mount namespace?
     pub fn is_own(&self) -> bool {
         self.mountns.is_none_or(|mountns| own_mountns().is_none_or(|own| own == mountns))

@@ -47,7 +47,8 @@ impl Federation {
         guard.follow(&map);
         check(&map, plan)?;
         let (dialer, published) = repositories::beside(dialer, &map, &world);
-        let scope = (&plan.fs, &plan.verifier);
+        let origin = map.current().origin();
+        let scope = (&plan.fs, &origin);
         let sec = plan.proving.sec.as_deref();
         let (mut near, missing) = plan.near.open(&world, &map, scope, sec, true).await?;
         missing.iter().for_each(|why| tracing::warn!("{why}"));

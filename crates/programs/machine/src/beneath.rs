@@ -29,6 +29,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Names that are tried for a draft before somebody takes them all.
 const NAMES_TRIED: usize = 64;
+/// Of logs: they name files and users.
+pub const LOG_MODE: u32 = 0o600;
+/// What a mode gives to others than the owner.
+const OTHERS: u32 = 0o077;
 
 /// A file of any kind, held whatever becomes of its name.
 #[derive(Debug)]
@@ -304,17 +308,20 @@ impl Directory {
         self.sync()
     }
 
-    /// A log that goes on where it ended.
+    /// A log that goes on where it ended, for its owner alone.
     pub fn log(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::CLOEXEC;
         // A pipe in its place is not waited for.
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = rustix::fs::openat(&self.held.0, check(name)?, flags, Mode::from(0o644));
+        let file = rustix::fs::openat(&self.held.0, check(name)?, flags, Mode::from(LOG_MODE));
         let file = File::from(file?);
         let found = file.metadata()?;
         if !found.is_file() || found.nlink() != 1 {
             let why = "it is no file of its own: move it away";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+        }
+        if found.mode() & OTHERS != 0 && found.uid() == rustix::process::geteuid().as_raw() {
+            file.set_permissions(std::fs::Permissions::from_mode(LOG_MODE))?;
         }
         Ok(file)
     }

@@ -179,11 +179,11 @@ impl NearOptions {
     pub fn places(&self, fs: &FsName, key: &MapVerifier) -> CachesAt {
         let (node, site) = (self.node.path().cloned(), self.site.clone());
         let direct = self.direct.iter().map(|(ost, path)| (ost.0, path.clone())).collect();
-        CachesAt { node, site, direct, scope: scope(fs, key) }
+        CachesAt { node, site, is_shared: self.is_trusted, direct, scope: scope(fs, key) }
     }
 
-    /// Opens what was asked for, and says what cannot be used yet. `is_new`: no program uses the
-    /// mount so far.
+    /// Opens what was asked for, and says what cannot be used yet or is open to others. `is_new`:
+    /// no program uses the mount so far.
     pub async fn open(
         &self,
         world: &World,
@@ -208,8 +208,8 @@ impl NearOptions {
             let owner = format!("{host} (pid {})", std::process::id());
             let life = SiteSettings::LIFE;
             let settings = SiteSettings { path, marks: self.marks, owner, life };
-            let (storage, dice): (Arc<dyn Storage>, _) =
-                (Arc::new(LocalStorage), world.dice.clone());
+            let kept = if self.is_trusted { LocalStorage::Shared } else { LocalStorage::Private };
+            let (storage, dice): (Arc<dyn Storage>, _) = (Arc::new(kept), world.dice.clone());
             let open = move || {
                 tieline_cache::SiteCache::open(settings.clone(), storage.clone(), dice.clone())
             };
@@ -237,10 +237,21 @@ impl NearOptions {
         let at = self.places(fs, key);
         let node_trouble = move || node.as_ref().and_then(|plug| plug.trouble());
         let troubles = move || [node_trouble(), site.as_ref().and_then(Late::trouble)];
-        let missing = troubles().into_iter().flatten().collect();
+        let without =
+            |why| format!("{why}: mounted without that cache, which is used as soon as it can be");
+        let mut warnings: Vec<String> = troubles().into_iter().flatten().map(without).collect();
+        if let Some(why) = exposed(&at) {
+            tracing::warn!("{why}");
+            warnings.push(why);
+        }
         near.report = Some(Arc::new(move || report(&at, troubles()).to_string()));
-        Ok((near, missing))
+        Ok((near, warnings))
     }
+}
+
+/// Who could read a site's cache, though nobody said that others may.
+fn exposed(at: &CachesAt) -> Option<String> {
+    at.site.as_deref().filter(|_| !at.is_shared).and_then(tieline_cache::exposure)
 }
 
 /// Is any client to speak krb5p with data servers? Who else reads a storage is not known, so a rule

@@ -88,11 +88,11 @@ impl Task {
         &self,
         world: &World,
         map: &MapCell,
-        key: &MapVerifier,
         is_new: bool,
     ) -> anyhow::Result<(Near, Vec<String>)> {
         let sec = self.options.proving.sec.as_deref();
-        self.options.near.open(world, map, (&self.source.fs, key), sec, is_new).await
+        let origin = map.current().origin();
+        self.options.near.open(world, map, (&self.source.fs, &origin), sec, is_new).await
     }
 
     /// The directory of this mount's spool.
@@ -102,9 +102,9 @@ impl Task {
     }
 
     /// Where bytes go that cannot be stored.
-    fn spool(&self, key: &MapVerifier) -> Option<Arc<dyn Spool>> {
+    fn spool(&self, map: &MapCell) -> Option<Arc<dyn Spool>> {
         let (source, mountpoint) = (self.source.to_string(), self.mountpoint.clone());
-        let about = About { source, mountpoint, mapkey: key.to_hex() };
+        let about = About { source, mountpoint, mapkey: map.current().origin().to_hex() };
         Some(DiskSpool::new(self.spool_directory()?, self.options.spool_size, about))
     }
 
@@ -151,8 +151,8 @@ pub fn run(task: Task, held: Option<i32>) -> anyhow::Result<()> {
                 let entry = mounted.entry.clone();
                 held.as_ref().map(|held| held.guard(entry)).transpose()?;
                 if is_daemon {
-                    let missing = mounted.missing.iter().map(|why| format!("{why}\n"));
-                    tell_parent(&format!("{}{READY}", missing.collect::<String>()))?;
+                    let warnings = mounted.warnings.iter().map(|why| format!("{why}\n"));
+                    tell_parent(&format!("{}{READY}", warnings.collect::<String>()))?;
                 }
                 let outcome = mounted.stay(signals).await;
                 keep.set_stage(Stage::Over);
@@ -253,7 +253,7 @@ struct Mounted {
     files: Arc<Volume>,
     health: Health,
     /// Caches that cannot be used yet, and why: for whoever mounts.
-    missing: Vec<String>,
+    warnings: Vec<String>,
     _admin: Option<tieline_admin::Handle>,
     entry: Entry,
     _registered: Registered,
@@ -272,6 +272,22 @@ impl Known {
         let key = self.key.to_hex();
         let head = [&self.root.0.to_le_bytes()[..], &[key.len() as u8], key.as_bytes()].concat();
         keep.put(MOUNT, 0, &[&head, &self.map.current().signed.to_bytes()])
+    }
+
+    /// Puts it down again whenever another key signs the map: the daemon after this one is not to
+    /// believe the one of before.
+    async fn keep(self, keep: Keep) {
+        let (mut news, mut kept) = (self.map.subscribe(), None);
+        let mut key = self.map.current().key.clone();
+        while news.changed().await.is_ok() {
+            let now = self.map.current().key.clone();
+            if now != key {
+                // The one of before goes when this one is there.
+                let put = self.put(&keep);
+                drop(std::mem::replace(&mut kept, put));
+                key = now;
+            }
+        }
     }
 
     fn read(record: &Record) -> anyhow::Result<Self> {
@@ -306,15 +322,18 @@ impl Mounted {
         let settings = task.settings();
         let admin_world = world.clone();
         let (map, root) = (known.map.clone(), known.root);
+        let origin = map.current().origin();
         let (dialer, published) = repositories::beside(dialer, &map, &world);
-        let (mut near, _) = task.near(&world, &map, &known.key, false).await?;
+        let (mut near, _) = task.near(&world, &map, false).await?;
         near.further.push(published);
-        let spool = task.spool(&known.key);
+        let spool = task.spool(&map);
         let parts = Parts { world, dialer, map, root, rule, near, spool };
         let files = Volume::new_kept(parts, settings, held.keep.clone(), records);
         files.recover().await;
         let kept = known.put(&held.keep);
         drop(own);
+        let key = known.key.clone();
+        tokio::spawn(known.keep(held.keep.clone()));
         let taken = held.taken.take().context("a mount is taken from a holder")?;
         let beginning = Beginning::Taken(taken);
         // Programs wait for this daemon, whether servers can be reached or not.
@@ -322,7 +341,7 @@ impl Mounted {
         let (people, believed) = people_of(&task.options, &files, guard, before).await?;
         let kept = kept.into_iter().chain(put_believed(&held.keep, believed)).collect();
         let beginning = (beginning, people);
-        Self::attach(task, files, admin_world, (known.key.to_hex(), kept), beginning).await
+        Self::attach(task, files, admin_world, ((key, origin), kept), beginning).await
     }
 
     async fn begin(task: Task, held: Option<&mut Held>) -> anyhow::Result<Self> {
@@ -354,7 +373,7 @@ impl Mounted {
         let settings = task.settings();
         let keep = held.as_ref().map_or_else(Keep::none, |held| held.keep.clone());
         let top = FileId::root_of(MdtIndex(0));
-        let (mut near, missing) = task.near(&world, &map, &key, true).await?;
+        let (mut near, warnings) = task.near(&world, &map, true).await?;
         near.further.push(published);
         let parts = |root, near| Parts {
             world: world.clone(),
@@ -363,7 +382,7 @@ impl Mounted {
             root,
             rule,
             near,
-            spool: task.spool(&key),
+            spool: task.spool(&map),
         };
         let root = match source.directory.as_str() {
             "" => top,
@@ -385,12 +404,14 @@ impl Mounted {
             looked.map_err(|_| anyhow!("the MDS of the root does not answer"))??;
             let known = Known { map: map.clone(), key: key.clone(), root };
             let kept = known.put(&keep);
+            tokio::spawn(known.keep(keep.clone()));
             let beginning = Beginning::Mounted(held.map(|held| held.hand_over()));
             let (people, believed) = people_of(&task.options, &files, guard, None).await?;
             let kept = kept.into_iter().chain(put_believed(&keep, believed)).collect();
             let beginning = (beginning, people);
-            let mounted = Self::attach(task, files, world, (key.to_hex(), kept), beginning).await?;
-            anyhow::Ok(Self { missing, ..mounted })
+            let keys = (key, map.current().origin());
+            let mounted = Self::attach(task, files, world, (keys, kept), beginning).await?;
+            anyhow::Ok(Self { warnings, ..mounted })
         };
         let begun = begun.await;
         if begun.is_err() {
@@ -404,7 +425,7 @@ impl Mounted {
         task: Task,
         files: Arc<Volume>,
         world: World,
-        (mapkey, kept): (String, Vec<Kept>),
+        ((key, origin), kept): ((MapVerifier, MapVerifier), Vec<Kept>),
         (beginning, (people, idmap)): (Beginning, Shown),
     ) -> anyhow::Result<Self> {
         let options = &task.options;
@@ -459,10 +480,10 @@ impl Mounted {
             daemon: Some(ProcessId::own()),
             mountns: registry::own_mountns(),
             netns: options.netns.clone(),
-            mapkey: mapkey.clone(),
+            mapkey: key.to_hex(),
             admin,
             proving: options.proving.named(&files.map()),
-            caches: options.near.places(&task.source.fs, &MapVerifier::from_hex(&mapkey)?),
+            caches: options.near.places(&task.source.fs, &origin),
             idmap: Some(idmap.text()),
             options: Some(task.words.clone()),
             spool: task.spool_directory(),
@@ -481,8 +502,8 @@ impl Mounted {
             "{}", if is_taken { "serves the mount again" } else { "mounted" }
         );
         let (_admin, _registered, _kept) = (admin_handle, registered, kept);
-        let missing = Vec::new();
-        Ok(Self { task, mount, files, health, entry, missing, _admin, _registered, _kept })
+        let warnings = Vec::new();
+        Ok(Self { task, mount, files, health, entry, warnings, _admin, _registered, _kept })
     }
 
     /// Until it is unmounted, or a signal asks for that.

@@ -29,12 +29,13 @@ use crate::spool::entry::Entry;
 use anyhow::{Context, anyhow, bail};
 use rustix::process::Signal;
 use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tieline_base::registry;
 use tieline_base::source::Source;
-use tieline_machine::beneath::Directory;
+use tieline_machine::beneath::{Directory, LOG_MODE};
 use tieline_machine::table;
 use tieline_types::ByteSize;
 
@@ -177,7 +178,8 @@ fn start_daemon(
     let log = match &options.log {
         // As it was named: also what is a link or no file, such as /dev/stderr.
         Some(named) => {
-            std::fs::File::options().create(true).append(true).open(named).map_err(Into::into)
+            let mut options = std::fs::File::options();
+            options.create(true).append(true).mode(LOG_MODE).open(named).map_err(Into::into)
         }
         None => Directory::of(&log_path).and_then(|(at, name)| Ok(at.log(&name)?)),
     };
@@ -195,13 +197,10 @@ fn start_daemon(
     if let Some(mut stdout) = child.stdout.take() {
         stdout.read_to_string(&mut said)?;
     }
-    if let Some(missing) = said.trim().strip_suffix(READY) {
+    if let Some(warnings) = said.trim().strip_suffix(READY) {
         warn_of_spooled(options, source, mountpoint);
-        for why in missing.lines() {
-            eprintln!(
-                "tieline: warning: {why}: mounted without that cache, which is used as soon as \
-                 it can be"
-            );
+        for why in warnings.lines() {
+            eprintln!("tieline: warning: {why}");
         }
         return Ok(());
     }

@@ -5,23 +5,27 @@
 //! they are told of one, and tell theirs in turn. Every server keeps its copy on disk, so that it
 //! can start while the root MDS is out of reach.
 //!
+//! The key is replaced here as well ([`MapKeeper::edit`]): the new one is on disk before a map that
+//! it signs, and the old one signs nothing after that.
+//!
 //! Invariants: a map is on disk before it is believed; only genuine and newer maps are taken;
 //! changes are made one by one.
 
 use crate::peers::{Peers, failure};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_auth::{MapCell, MapError, MapSigner, MapVerifier};
+use tieline_auth::{BelievedMap, MapCell, MapError, MapSigner};
+use tieline_base::keys::{Successor, settle_signer};
 use tieline_format::Record;
-use tieline_format::map::SignedMap;
+use tieline_format::map::{FederationMap, SignedMap};
 use tieline_machine::private::write_whole;
 use tieline_meta::Mdt;
 use tieline_net::NoticeSink;
 use tieline_types::{Caller, ErrorKind, MdtIndex, Version};
 use tieline_wire::federation::{GetMap, MapEdit, MapReply};
 use tieline_wire::{Failure, Notice, NoticeAnswer, Welcome};
-use tieline_world::Bulk;
+use tieline_world::{Bulk, Dice};
 use tokio::sync::Notify;
 
 /// The map is fetched this often even when nobody said that it changed.
@@ -31,10 +35,10 @@ const FETCH_PATIENCE: Duration = Duration::from_secs(10);
 /// Whoever keeps a map.
 pub struct MapKeeper {
     cell: MapCell,
-    verifier: MapVerifier,
-    signer: Option<MapSigner>,
+    is_signer: bool,
     file: Option<PathBuf>,
-    changing: tokio::sync::Mutex<()>,
+    /// Whoever has it changes the map; the key of that moment, if it is here.
+    changing: tokio::sync::Mutex<Option<MapSigner>>,
 }
 
 /// Why a map was not taken.
@@ -44,17 +48,17 @@ pub enum KeepError {
     Map(#[from] MapError),
     #[error("cannot write the federation map to {}", .path.display())]
     Write { path: PathBuf, source: std::io::Error },
+    #[error("cannot write a new key into {}", .state.display())]
+    Key { state: PathBuf, source: std::io::Error },
+    #[error("this server keeps no map on disk, so it can keep no key")]
+    Nowhere,
 }
 
 impl MapKeeper {
     /// Keeps the map of `cell`, in `file` if there is one; with a signer it can be changed here.
-    pub fn new(
-        cell: MapCell,
-        verifier: MapVerifier,
-        signer: Option<MapSigner>,
-        file: Option<PathBuf>,
-    ) -> Arc<Self> {
-        Arc::new(Self { cell, verifier, signer, file, changing: tokio::sync::Mutex::default() })
+    pub fn new(cell: MapCell, signer: Option<MapSigner>, file: Option<PathBuf>) -> Arc<Self> {
+        let (is_signer, changing) = (signer.is_some(), tokio::sync::Mutex::new(signer));
+        Arc::new(Self { cell, is_signer, file, changing })
     }
 
     pub fn cell(&self) -> &MapCell {
@@ -62,7 +66,7 @@ impl MapKeeper {
     }
 
     pub fn is_signer(&self) -> bool {
-        self.signer.is_some()
+        self.is_signer
     }
 
     pub fn reply(&self) -> MapReply {
@@ -70,24 +74,24 @@ impl MapKeeper {
         MapReply {
             version: current.map.version,
             signed: current.signed.to_bytes(),
-            key: Some(self.verifier.to_hex()),
+            key: Some(current.key.to_hex()),
             now_ms: None,
         }
     }
 
     /// Changes the map, if the secret key is here, and unless that hides names of the MDT here. The
-    /// time is in milliseconds since 1970.
+    /// time is in milliseconds since 1970; the dice make keys.
     pub async fn edit(
         &self,
         edit: &MapEdit,
-        now_ms: u64,
+        (now_ms, dice): (u64, &Arc<dyn Dice>),
         mdt: Option<&Mdt>,
     ) -> Result<Version, Failure> {
-        let Some(signer) = &self.signer else {
+        let mut changing = self.changing.lock().await;
+        let Some(signer) = changing.as_mut() else {
             let detail = "the federation map is changed at the root MDS, which has its key";
             return Err(Failure::new(ErrorKind::WrongServer, detail));
         };
-        let _one_by_one = self.changing.lock().await;
         let current = self.cell.current();
         let map = tieline_federation::apply(&current.map, edit, now_ms)
             .map_err(|error| Failure::new(error.kind(), error.to_string()))?;
@@ -95,10 +99,38 @@ impl MapKeeper {
             mdt.check_junctions(&current.map, &map).await?;
         }
         let version = map.version;
-        let taken = self.take(signer.sign(&map)).await;
-        taken
-            .map_err(|e| Failure::new(ErrorKind::StorageFault, tieline_base::report::chain(&e)))?;
+        let done = match edit {
+            MapEdit::KeyRotate => self.rotate(signer, &map, &current, dice.clone()).await,
+            _ => self.take(signer.sign_after(&map, &current.signed)).await.map(drop),
+        };
+        let failed = |e| Failure::new(ErrorKind::StorageFault, tieline_base::report::chain(&e));
+        done.map_err(failed)?;
         Ok(version)
+    }
+
+    /// Has another key sign the map from now on.
+    async fn rotate(
+        &self,
+        signer: &mut MapSigner,
+        map: &FederationMap,
+        current: &BelievedMap,
+        dice: Arc<dyn Dice>,
+    ) -> Result<(), KeepError> {
+        let state = self.file.as_deref().and_then(Path::parent).ok_or(KeepError::Nowhere)?;
+        let failed = |source| KeepError::Key { state: state.to_owned(), source };
+        let (at, key) = (state.to_owned(), current.key.clone());
+        let make = move || {
+            // What an earlier change left to be done: its key must not be lost.
+            settle_signer(&key, &at)?;
+            Successor::make(&at, &*dice)
+        };
+        let next = beside(make).await.map_err(failed)?;
+        self.take(signer.sign_over(&next.signer, map, &current.signed)).await?;
+        *signer = next.signer.clone();
+        if let Err(error) = beside(move || next.succeed()).await {
+            tracing::warn!(%error, "the new key has not its place yet: the next start gives it");
+        }
+        Ok(())
     }
 
     /// Takes a map that somebody else signed, if it is genuine and newer.
@@ -108,21 +140,24 @@ impl MapKeeper {
     }
 
     async fn take(&self, signed: SignedMap) -> Result<bool, KeepError> {
-        let map = self.verifier.open(&signed)?;
-        if map.version <= self.cell.current().map.version {
+        if self.cell.current().follow(signed.clone())?.is_none() {
             return Ok(false);
         }
         if let Some(file) = self.file.clone() {
-            let bytes = signed.to_bytes();
-            let write = {
-                let file = file.clone();
-                tokio::task::spawn_blocking(move || write_whole(&file, &bytes))
-            };
-            let written = write.await.unwrap_or_else(|e| Err(std::io::Error::other(e)));
+            let (bytes, path) = (signed.to_bytes(), file.clone());
+            let written = beside(move || write_whole(&path, &bytes)).await;
             written.map_err(|source| KeepError::Write { path: file, source })?;
         }
         Ok(self.cell.offer(signed)?)
     }
+}
+
+/// Work on the disk, in a thread of its own.
+async fn beside<T: Send + 'static>(
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> std::io::Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(std::io::Error::other(error)))
 }
 
 /// Keeps the map as new as the root MDS's. Runs until dropped.

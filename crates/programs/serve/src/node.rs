@@ -20,6 +20,7 @@ use crate::exposed;
 use crate::identities::{Errand, Identities, Who, pool_admin, site_admin};
 use crate::maps::MapKeeper;
 use crate::peers::Peers;
+use crate::reports::Reports;
 use crate::tended;
 use bytes::Bytes;
 use std::net::SocketAddr;
@@ -35,7 +36,7 @@ use tieline_types::{
     Caller, ClientId, ErrorKind, FsName, Grant, LostLock, MdtIndex, ObjectName, Role, SessionId,
     Shown, Time, Uid,
 };
-use tieline_wire::capability::CapabilityNews;
+use tieline_wire::capability::{CapabilityNews, RenewCapabilityKey, RenewCapabilityKeyReply};
 use tieline_wire::chores::ListChores;
 use tieline_wire::data::{OstStatus, OstStatusReply, ReadObject};
 use tieline_wire::federation::{
@@ -44,7 +45,7 @@ use tieline_wire::federation::{
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
 use tieline_wire::identity::{EditIdentities, IdentityEdit, ListIdentities, Prove};
 use tieline_wire::ledger::{CheckMdt, DumpMdt, Undelete};
-use tieline_wire::mirrors::{FetchChunk, VerifyObject};
+use tieline_wire::mirrors::{FetchChunk, ReportPlace, ReportPlaceReply, VerifyObject};
 use tieline_wire::quotas::{QuotaNews, QuotaShares};
 use tieline_wire::tape::{DriveTape, TapeContent};
 use tieline_wire::{Answerer, Failure, Hello, PeerRole, Refusal, Request, Welcome};
@@ -82,6 +83,7 @@ pub struct Node {
     pub guard: Arc<Guard>,
     pub mdt_index: Option<MdtIndex>,
     pub edits: Edits,
+    pub reports: Reports,
 }
 
 /// What a welcome says of a session.
@@ -198,6 +200,7 @@ impl Node {
             Request::DumpMdt(message) => self.dump(&who, message).await,
             Request::CheckMdt(message) => self.check(&who, message).await,
             Request::ListChores(_) => self.chores(&who),
+            Request::RenewCapabilityKey(_) => self.renew_capability_key(&who),
             Request::Drain(message) => self.drain(&who, &message),
             Request::EditIdentities(message) => {
                 self.edits.once(asked, self.edit_identities(&who, &message)).await
@@ -297,7 +300,10 @@ impl Node {
         }
         // Whether it is known who joins, and with which right, is seen when he has.
         let deed = (!is_join).then(|| self.audit.begin(who, vec![what]));
-        let edited = self.map.edit(&message.edit, self.now_ms(), self.mdt.as_deref()).await;
+        let edited = self
+            .map
+            .edit(&message.edit, (self.now_ms(), &self.world.dice), self.mdt.as_deref())
+            .await;
         let edited = match deed {
             Some(deed) => deed.ended(edited),
             None => edited.map_err(|failure| self.explained_join(who, is_join, failure)),
@@ -382,6 +388,12 @@ impl Node {
         Ok(Reply::new::<ListChores>(&deed.ended(Ok(tender.list()))?))
     }
 
+    fn renew_capability_key(&self, who: &Who) -> Response {
+        let (mdt, deed) = self.operated(who, "renew the key of the MDT's capabilities")?;
+        mdt.renew_capability_key();
+        deed.ended(Ok(Reply::new::<RenewCapabilityKey>(&RenewCapabilityKeyReply {})))
+    }
+
     async fn check(&self, who: &Who, message: CheckMdt) -> Response {
         let what = if message.is_repair { "repair the MDT" } else { "check the MDT" };
         let (_, deed) = self.operated(who, what)?;
@@ -412,6 +424,9 @@ impl Node {
             of_items: doers.iter().map(|doer| doer.delegation.clone()).collect(),
             answered_below: context.envelope.answered_below,
         };
+        if matches!(request, Request::ReportPlace(_)) && !self.reports.hears(&asker.caller) {
+            return Ok(Reply::new::<ReportPlace>(&ReportPlaceReply {}));
+        }
         let what = act.and_then(|act| act.what).filter(|_| asker.caller.is_root());
         let deed = what.map(|what| self.audit.begin(who, vec![what]));
         let answer = mdt.call(&asker, &request).await;

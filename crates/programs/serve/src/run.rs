@@ -19,9 +19,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tieline_admin::Subject;
-use tieline_auth::{MapCell, Rule, Serves};
+use tieline_auth::{MapCell, MapVerifier, Rule, Serves};
 use tieline_base::contact::Contact;
 use tieline_base::dialing::dialer;
+use tieline_base::keys::{settle_signer, signer_of};
 use tieline_format::Record;
 use tieline_format::map::SignedMap;
 use tieline_hsm::Scripts;
@@ -153,6 +154,13 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
     let listener = listener.with_context(|| format!("cannot listen at {}", plan.listen))?;
     let address = listener.address()?;
     let map_file = plan.state.join(MAP_FILE);
+    let key = cell.current().key.clone();
+    let signer = match &plan.signer {
+        Some(named) => Some(signer_of(&key, named, &plan.state).with_context(|| lost(&key))?),
+        None => None,
+    };
+    settle_signer(&key, &plan.state)
+        .with_context(|| format!("cannot keep the key in {}", plan.state.display()))?;
     let audit = Audit::new(name.clone(), world.clone(), plan.audit.as_deref());
     let audit = audit.with_context(|| {
         let path = plan.audit.as_deref().unwrap_or(Path::new("")).display();
@@ -165,7 +173,7 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
         guard,
         world,
         dialer,
-        map: MapKeeper::new(cell, plan.verifier, plan.signer, Some(map_file)),
+        map: MapKeeper::new(cell, signer, Some(map_file)),
         mdt,
         osts,
         scripts: Some(Scripts::new(plan.hsm.scripts, plan.hsm.spool)),
@@ -182,6 +190,15 @@ async fn start(plan: Plan, world: World, name: String, health: Health) -> anyhow
     }
     tracing::info!(server = %name, %address, "ready");
     Ok(running.beside(published))
+}
+
+/// Nobody can change the map by the key that this server has.
+pub(crate) fn lost(key: &MapVerifier) -> String {
+    format!(
+        "the map is signed by the key {}, whose secret is neither in map_secret nor in the state \
+         directory: docs/keys.md says what to do when it is lost",
+        key.to_hex()
+    )
 }
 
 /// `mds-uf`, `oss-uf`, or `mds-oss-uf`.

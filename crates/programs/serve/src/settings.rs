@@ -7,6 +7,7 @@
 //! Invariants: units stand in the values; secrets are paths; no secret that others can read is
 //! used.
 
+use crate::run::MAP_FILE;
 use gather::Gathered;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -469,7 +470,10 @@ impl Settings {
         let verifier = check.take("map_key", key_open(&self.map_key));
         let signer = self.map_secret.as_deref().map(secret_open);
         let signer = signer.and_then(|signer| check.take("map_secret", signer));
-        if let (Some(verifier), Some(signer)) = (&verifier, &signer) {
+        // Where there is a map, one of both may be of before: the other is judged by that.
+        if let (Some(verifier), Some(signer)) = (&verifier, &signer)
+            && !self.state.join(MAP_FILE).exists()
+        {
             check.holds(signer.verifier() == *verifier, "map_secret", || {
                 "does not belong to map_key: use the pair that `tieline map keygen` made".into()
             });

@@ -299,7 +299,8 @@ fn pin(args: PathArgs, is_pinned: bool) -> anyhow::Result<()> {
     let (first, all) = crate::locations(&args.paths)?;
     let caches = caches_for(&first, args.cache.as_deref())?;
     shell::run(&first, |shell| async move {
-        let scope = scope(&shell.map.current().map.fs, &shell.key);
+        let current = shell.map.current();
+        let scope = scope(&current.map.fs, &current.origin());
         let mut rows = Vec::new();
         for location in &all {
             let what = what(location);

@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tieline_auth::MapVerifier;
+use tieline_auth::BelievedMap;
 use tieline_base::location::Location;
 use tieline_base::report::{Usage, chain};
 use tieline_base::source::Source;
@@ -57,7 +57,7 @@ async fn drain(operator: &Operator, args: &Args) -> anyhow::Result<()> {
     let span = args.span.filter(|_| !args.cancel).map_or(Duration::ZERO, |span| span.0);
     let for_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     let chosen = match args.servers.as_slice() {
-        [] => own_servers(&operator.map, &operator.key)?,
+        [] => own_servers(&operator.believed)?,
         words => choose(&operator.map, words)?,
     };
     let mut telling = JoinSet::new();
@@ -123,14 +123,15 @@ fn choose(map: &FederationMap, words: &[String]) -> anyhow::Result<BTreeSet<Stri
 }
 
 /// The first address of each server of this machine.
-fn own_servers(map: &FederationMap, key: &MapVerifier) -> anyhow::Result<BTreeSet<String>> {
+fn own_servers(believed: &BelievedMap) -> anyhow::Result<BTreeSet<String>> {
+    let map = &believed.map;
     let mdts = map.mdts.iter().map(|mdt| &mdt.addresses);
     let all = mdts.chain(map.osts.iter().map(|ost| &ost.addresses));
     let own = all.filter(|addresses| addresses.iter().any(|address| is_own(address)));
     let mut chosen: BTreeSet<String> = own.filter_map(|one| one.first().cloned()).collect();
     // Of another program, or not to be read by us: not ours to tell.
     let plans = settings_here().into_iter().filter_map(|path| Settings::load(&path).ok());
-    for plan in plans.filter(|plan| plan.fs == map.fs && plan.verifier == *key) {
+    for plan in plans.filter(|plan| plan.fs == map.fs && believed.had_key(&plan.verifier)) {
         chosen.extend(addresses_of(map, &plan));
     }
     if chosen.is_empty() {

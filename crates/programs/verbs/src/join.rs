@@ -8,6 +8,7 @@
 use crate::operator::{self, Operator};
 use anyhow::{Context, bail};
 use std::ffi::OsStr;
+use std::io::{BufRead, IsTerminal, Read};
 use std::net::TcpListener;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
@@ -26,6 +27,7 @@ use tieline_blob::DirChunks;
 use tieline_format::Record;
 use tieline_format::map::FederationMap;
 use tieline_machine::beneath::{Directory, Held};
+use tieline_machine::private;
 use tieline_machine::process::ProcessId;
 use tieline_machine::users::user_of_machine;
 use tieline_serve::run::MAP_FILE;
@@ -40,12 +42,15 @@ const STATE_DIR: &str = "state";
 const AUDIT_FILE: &str = "audit.jsonl";
 /// Longest wait for the server to answer.
 const READY_PATIENCE: Duration = Duration::from_secs(30);
+/// Of a word with many long addresses.
+const INVITATION_BYTES_MAX: u64 = 16 << 10;
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// What `tieline site invite` printed
-    invitation: Invitation,
+    /// A file with what `tieline site invite` printed, which only you can read; `-`: standard input
+    #[arg(value_name = "FILE", default_value = "-")]
+    invitation: PathBuf,
     /// HOST:PORT where servers and clients of all sites reach this server
     #[arg(long = "address", value_name = "HOST:PORT", required = true)]
     addresses: Vec<String>,
@@ -81,39 +86,71 @@ pub struct Args {
 /// Whom the server's files belong to, when root made them.
 type Owner = Option<(u32, u32)>;
 
+/// What was said, and the invitation that was read.
+struct Joining {
+    invitation: Invitation,
+    said: Args,
+}
+
 pub fn run(args: Args) -> anyhow::Result<()> {
     crate::log_start();
+    let joining = Joining { invitation: invitation_read(&args.invitation)?, said: args };
     let mut made = Made::default();
-    let owner = prepare(&args, &mut made)?;
-    let location = args.location();
-    let joined = operator::run(&location, |operator| join(operator, &args))?;
+    let owner = prepare(&joining, &mut made)?;
+    let location = joining.location();
+    let joined = operator::run(&location, |operator| join(operator, &joining))?;
     made.keep();
-    for path in [&args.dir].into_iter().chain(&args.osts) {
+    for path in [&joining.said.dir].into_iter().chain(&joining.said.osts) {
         // Links on the way are the administrator's.
         Held::named(path)
             .and_then(|held| give(&held, owner))
             .with_context(not_given(path, owner))?;
     }
-    let settings = args.write(&joined, owner)?;
+    let settings = joining.write(&joined, owner)?;
     let shown = settings.display();
-    println!("{}", args.told(&joined.map));
-    if args.no_start {
+    println!("{}", joining.told(&joined.map));
+    if joining.said.no_start {
         println!("start it: tieline server --settings {shown}");
         return Ok(());
     }
-    let pid = start(&args, &settings, owner)?;
-    operator::run(&location, |operator| answers(operator, &args, pid))?;
-    println!("serving since now as pid {pid}; log: {}", args.dir.join(LOG_FILE).display());
+    let pid = start(&joining, &settings, owner)?;
+    operator::run(&location, |operator| answers(operator, &joining, pid))?;
+    println!("serving since now as pid {pid}; log: {}", joining.said.dir.join(LOG_FILE).display());
     println!("at every start of this machine: tieline server --settings {shown}");
     Ok(())
 }
 
+/// An invitation has a secret, which other users of this machine would see among the words of a
+/// command.
+fn invitation_read(from: &Path) -> anyhow::Result<Invitation> {
+    let shown = from.to_string_lossy();
+    if shown.parse::<Invitation>().is_ok() {
+        let text = "other users of this machine can see an invitation that is written behind \
+                    `join`: write `-` there, and paste it where that asks for it; or name a file \
+                    with it that only you can read";
+        return Err(Usage(text.into()).into());
+    }
+    let text = match &*shown {
+        "-" => {
+            if std::io::stdin().is_terminal() {
+                eprint!("Invitation: ");
+            }
+            let mut line = String::new();
+            let limited = std::io::stdin().lock().take(INVITATION_BYTES_MAX).read_line(&mut line);
+            limited.context("cannot read the invitation from standard input")?;
+            line
+        }
+        _ => private::read(from).map_err(anyhow::Error::msg)?,
+    };
+    Ok(text.parse()?)
+}
+
 /// Looks at everything that is ours before anybody is asked.
-fn prepare(args: &Args, made: &mut Made) -> anyhow::Result<Owner> {
-    if args.osts.is_empty() && !args.mdt {
+fn prepare(joining: &Joining, made: &mut Made) -> anyhow::Result<Owner> {
+    if joining.said.osts.is_empty() && !joining.said.mdt {
         return Err(Usage("name an --ost DIR, or --mdt, or both".into()).into());
     }
-    let settings = args.dir.join(SETTINGS_FILE);
+    let settings = joining.said.dir.join(SETTINGS_FILE);
     if settings.exists() {
         bail!(
             "{0} is there: start that server (tieline server --settings {0}), or give another \
@@ -121,16 +158,16 @@ fn prepare(args: &Args, made: &mut Made) -> anyhow::Result<Owner> {
             settings.display()
         );
     }
-    for path in [&args.dir].into_iter().chain(&args.osts) {
+    for path in [&joining.said.dir].into_iter().chain(&joining.said.osts) {
         if !path.is_absolute() {
             return Err(Usage(format!("`{}` is not an absolute path", path.display())).into());
         }
     }
-    let listen = args.listen()?;
+    let listen = joining.listen()?;
     TcpListener::bind(&listen).with_context(|| format!("cannot listen at {listen}"))?;
-    let owner = args.owner()?;
-    args.keytab_check(owner)?;
-    for path in [&args.dir].into_iter().chain(&args.osts) {
+    let owner = joining.owner()?;
+    joining.keytab_check(owner)?;
+    for path in [&joining.said.dir].into_iter().chain(&joining.said.osts) {
         made.directory(path, owner)?;
     }
     Ok(owner)
@@ -167,25 +204,25 @@ impl Drop for Made {
     }
 }
 
-async fn join(operator: Operator, args: &Args) -> anyhow::Result<Arc<BelievedMap>> {
+async fn join(operator: Operator, joining: &Joining) -> anyhow::Result<Arc<BelievedMap>> {
     let root = operator.map.mdt(MdtIndex(0)).context("the federation map has no root MDT")?;
-    if operator.map.security.is_some() && args.keytab.is_none() {
+    if operator.map.security.is_some() && joining.said.keytab.is_none() {
         bail!(
             "this federation uses Kerberos: give --keytab with the keys of tieline_mds/HOST (with \
              an MDT) or tieline_oss/HOST"
         );
     }
-    if !args.is_member(&operator.map) {
-        args.check(&operator.map)?;
-        if let (Some(security), Some(keytab)) = (&operator.map.security, &args.keytab) {
-            prove_keys(args, &security.realm, keytab).await?;
+    if !joining.is_member(&operator.map) {
+        joining.check(&operator.map)?;
+        if let (Some(security), Some(keytab)) = (&operator.map.security, &joining.said.keytab) {
+            prove_keys(joining, &security.realm, keytab).await?;
         }
         let join = SiteJoin {
-            secret: args.invitation.secret,
-            addresses: args.addresses.clone(),
-            osts: u16::try_from(args.osts.len())?,
-            has_mdt: args.mdt,
-            principal: args.principal.clone(),
+            secret: joining.invitation.secret,
+            addresses: joining.said.addresses.clone(),
+            osts: u16::try_from(joining.said.osts.len())?,
+            has_mdt: joining.said.mdt,
+            principal: joining.said.principal.clone(),
         };
         let line = operator.dial(MdtIndex(0))?;
         let answer = line.call(EditMap { edit: MapEdit::SiteJoin(join) }).await;
@@ -193,7 +230,7 @@ async fn join(operator: Operator, args: &Args) -> anyhow::Result<Arc<BelievedMap
         answer.with_context(|| format!("{} did not let us join", root.addresses.join(", ")))?;
     }
     let newest = operator.fetch(&root.addresses).await?;
-    if !args.is_member(&newest.map) {
+    if !joining.is_member(&newest.map) {
         bail!("the federation map does not name this server yet: run the same command again");
     }
     Ok(newest)
@@ -201,10 +238,10 @@ async fn join(operator: Operator, args: &Args) -> anyhow::Result<Arc<BelievedMap
 
 /// The name that others will dial the server by: its keys must prove it, or nobody could use what
 /// the invitation is spent for.
-async fn prove_keys(args: &Args, realm: &str, keytab: &Path) -> anyhow::Result<()> {
-    let service = if args.mdt { SERVICE_MDS } else { SERVICE_OSS };
-    let name = args.principal.clone().unwrap_or_else(|| {
-        let address = args.addresses.first().map_or("", String::as_str);
+async fn prove_keys(joining: &Joining, realm: &str, keytab: &Path) -> anyhow::Result<()> {
+    let service = if joining.said.mdt { SERVICE_MDS } else { SERVICE_OSS };
+    let name = joining.said.principal.clone().unwrap_or_else(|| {
+        let address = joining.said.addresses.first().map_or("", String::as_str);
         format!("{service}/{}@{realm}", tieline_auth::host(address))
     });
     let answering = Keys { keytab: Some(keytab.to_owned()), ..Keys::default() };
@@ -221,7 +258,7 @@ async fn prove_keys(args: &Args, realm: &str, keytab: &Path) -> anyhow::Result<(
     })
 }
 
-impl Args {
+impl Joining {
     fn location(&self) -> Location {
         Location {
             source: Source {
@@ -237,9 +274,9 @@ impl Args {
             idmap: None,
             proving: Proving {
                 sec: None,
-                keytab: self.keytab.clone(),
-                principal: self.principal.clone(),
-                config: self.krb5conf.clone(),
+                keytab: self.said.keytab.clone(),
+                principal: self.said.principal.clone(),
+                config: self.said.krb5conf.clone(),
                 service: None,
                 is_proven: None,
             },
@@ -249,7 +286,7 @@ impl Args {
 
     /// The port of the first address, on all of the machine's own.
     fn listen(&self) -> Result<String, Usage> {
-        let address = self.addresses.first().map_or("", String::as_str);
+        let address = self.said.addresses.first().map_or("", String::as_str);
         let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
         let Some(port) = port.filter(|port| *port > 0) else {
             return Err(Usage(format!("--address `{address}`: write HOST:PORT")));
@@ -262,8 +299,8 @@ impl Args {
         if !rustix::process::geteuid().is_root() {
             return Ok(None);
         }
-        let found = user_of_machine(&self.user);
-        let user = &self.user;
+        let found = user_of_machine(&self.said.user);
+        let user = &self.said.user;
         let ids = found.with_context(|| {
             format!(
                 "there is no user `{user}` here for the server to run as: make it \
@@ -275,11 +312,11 @@ impl Args {
 
     /// The server must be able to read its keys, and nobody else.
     fn keytab_check(&self, owner: Owner) -> anyhow::Result<()> {
-        let Some(keytab) = &self.keytab else { return Ok(()) };
+        let Some(keytab) = &self.said.keytab else { return Ok(()) };
         let shown = keytab.display();
         let found = std::fs::metadata(keytab).with_context(|| format!("cannot read {shown}"))?;
         if let Some((uid, _)) = owner.filter(|(uid, _)| found.uid() != *uid) {
-            let user = &self.user;
+            let user = &self.said.user;
             bail!(
                 "{shown} does not belong to `{user}` (uid {uid}), as whom the server runs: \
                  chown {user} {shown}"
@@ -290,18 +327,18 @@ impl Args {
 
     /// Does the map say that our site has a server at our address?
     fn is_member(&self, map: &FederationMap) -> bool {
-        let (site, own) = (&self.invitation.site, &self.addresses);
+        let (site, own) = (&self.invitation.site, &self.said.addresses);
         map.mdts.iter().any(|mdt| mdt.home == *site && mdt.addresses == *own)
             || map.osts.iter().any(|ost| ost.site == *site && ost.addresses == *own)
     }
 
     fn mdt_of(&self, map: &FederationMap) -> Option<MdtIndex> {
-        map.mdts.iter().find(|mdt| mdt.addresses == self.addresses).map(|mdt| mdt.mdt)
+        map.mdts.iter().find(|mdt| mdt.addresses == self.said.addresses).map(|mdt| mdt.mdt)
     }
 
     /// Our OSTs' numbers, in the order of their directories.
     fn osts_of(&self, map: &FederationMap) -> Vec<u16> {
-        let own = map.osts.iter().filter(|ost| ost.addresses == self.addresses);
+        let own = map.osts.iter().filter(|ost| ost.addresses == self.said.addresses);
         own.map(|ost| ost.ost.0).collect()
     }
 
@@ -317,20 +354,20 @@ impl Args {
                  invite` printed it, or have {said} invited"
             );
         }
-        if let Some(path) = self.osts.iter().find(|path| DirChunks::is_ost(path)) {
+        if let Some(path) = self.said.osts.iter().find(|path| DirChunks::is_ost(path)) {
             let shown = path.display();
             bail!("{shown} holds the objects of an OST: lend an empty directory (--ost DIR)");
         }
         // Whatever numbers it gets.
-        let mdt = self.mdt.then_some(MdtIndex(1));
-        let osts = (0..u16::try_from(self.osts.len())?).collect();
+        let mdt = self.said.mdt.then_some(MdtIndex(1));
+        let osts = (0..u16::try_from(self.said.osts.len())?).collect();
         self.settings_with(map, mdt, osts)?.validate()?;
         Ok(())
     }
 
     fn settings(&self, map: &FederationMap) -> anyhow::Result<Settings> {
         let osts = self.osts_of(map);
-        if osts.len() != self.osts.len() {
+        if osts.len() != self.said.osts.len() {
             let count = osts.len();
             bail!("this server joined with {count} OSTs: name as many directories as then");
         }
@@ -344,27 +381,27 @@ impl Args {
         osts: Vec<u16>,
     ) -> anyhow::Result<Settings> {
         let ost = |(index, path): (u16, &PathBuf)| OstSettings {
-            reserve: self.reserve.clone(),
+            reserve: self.said.reserve.clone(),
             ..OstSettings::of(index, path.clone())
         };
         // As others dial it; the keytab's first key may be another service's.
-        let named = self.addresses.first().and_then(|at| principal_at(map, at));
-        let kerberos = self.keytab.clone().map(|keytab| KerberosSettings {
+        let named = self.said.addresses.first().and_then(|at| principal_at(map, at));
+        let kerberos = self.said.keytab.clone().map(|keytab| KerberosSettings {
             keytab,
-            principal: named.or_else(|| self.principal.clone()),
+            principal: named.or_else(|| self.said.principal.clone()),
             services: Vec::new(),
             sec: None,
             realm: map.security.as_ref().map(|security| security.realm.clone()),
-            config: self.krb5conf.clone(),
+            config: self.said.krb5conf.clone(),
         });
         let root = map.mdt(MdtIndex(0)).map(|root| root.addresses.clone());
-        let state = self.dir.join(STATE_DIR);
+        let state = self.said.dir.join(STATE_DIR);
         Ok(Settings {
             audit: Some(state.join(AUDIT_FILE)),
             congestion: "auto".to_owned(),
             fs: self.invitation.fs.to_string(),
             site: self.invitation.site.to_string(),
-            user: rustix::process::geteuid().is_root().then(|| self.user.clone()),
+            user: rustix::process::geteuid().is_root().then(|| self.said.user.clone()),
             state,
             listen: self.listen()?,
             admin: "127.0.0.1:0".to_owned(),
@@ -375,7 +412,7 @@ impl Args {
             kerberos,
             hsm: None,
             mdt: mdt.map(|mdt| MdtSettings::of(mdt.0)),
-            ost: osts.into_iter().zip(&self.osts).map(ost).collect(),
+            ost: osts.into_iter().zip(&self.said.osts).map(ost).collect(),
             http: None,
         })
     }
@@ -383,16 +420,17 @@ impl Args {
     /// Leaves everything that the server starts from; the settings last, since they say that all
     /// is there.
     fn write(&self, joined: &BelievedMap, owner: Owner) -> anyhow::Result<PathBuf> {
-        let settings = self.settings(&joined.map)?;
+        let map_key = joined.key.to_hex();
+        let settings = Settings { map_key, ..self.settings(&joined.map)? };
         settings.validate()?;
         // The server's user may write here, and root does: beneath, through no link of his.
-        let dir = Directory::open(&self.dir)?;
+        let dir = Directory::open(&self.said.dir)?;
         let state = dir.enter_or_make(OsStr::new(STATE_DIR));
         let state = state.with_context(|| format!("cannot make {}", settings.state.display()))?;
         give(state.held(), owner).with_context(not_given(state.shown(), owner))?;
         file_write(&state, MAP_FILE, &joined.signed.to_bytes(), owner)?;
         file_write(&dir, SETTINGS_FILE, toml::to_string(&settings)?.as_bytes(), owner)?;
-        Ok(self.dir.join(SETTINGS_FILE))
+        Ok(self.said.dir.join(SETTINGS_FILE))
     }
 
     fn told(&self, map: &FederationMap) -> String {
@@ -421,15 +459,16 @@ fn not_given(path: &Path, owner: Owner) -> impl Fn() -> String {
     move || format!("cannot give {} to uid {uid}", path.display())
 }
 
-fn start(args: &Args, settings: &Path, owner: Owner) -> anyhow::Result<u32> {
-    let log = Directory::open(&args.dir).and_then(|dir| {
+fn start(joining: &Joining, settings: &Path, owner: Owner) -> anyhow::Result<u32> {
+    let log = Directory::open(&joining.said.dir).and_then(|dir| {
         let log = dir.log(OsStr::new(LOG_FILE))?;
         if let Some((uid, gid)) = owner {
             std::os::unix::fs::fchown(&log, Some(uid), Some(gid))?;
         }
         Ok(log)
     });
-    let log = log.with_context(|| format!("cannot open {}", args.dir.join(LOG_FILE).display()))?;
+    let log =
+        log.with_context(|| format!("cannot open {}", joining.said.dir.join(LOG_FILE).display()))?;
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
     command.args(["server", "--settings"]).arg(settings);
     command.process_group(0).current_dir("/");
@@ -441,18 +480,18 @@ fn start(args: &Args, settings: &Path, owner: Owner) -> anyhow::Result<u32> {
 }
 
 /// Waits until the new server answers at its own address.
-async fn answers(operator: Operator, args: &Args, pid: u32) -> anyhow::Result<()> {
-    let (log, deadline) = (args.dir.join(LOG_FILE), Instant::now() + READY_PATIENCE);
+async fn answers(operator: Operator, joining: &Joining, pid: u32) -> anyhow::Result<()> {
+    let (log, deadline) = (joining.said.dir.join(LOG_FILE), Instant::now() + READY_PATIENCE);
     loop {
         if ProcessId::of(pid).is_none() {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
             let last = text.lines().next_back().unwrap_or("it said nothing").to_owned();
             bail!("the server ended at once: {last} (whole log: {})", log.display());
         }
-        match operator.fetch(&args.addresses).await {
+        match operator.fetch(&joining.said.addresses).await {
             Ok(_) => return Ok(()),
             Err(error) if Instant::now() >= deadline => {
-                let at = args.addresses.join(", ");
+                let at = joining.said.addresses.join(", ");
                 return Err(error.context(format!(
                     "the server runs (pid {pid}), but does not answer at {at}: is that this \
                      machine's address, and the port open?"

@@ -1,5 +1,6 @@
 //! `tieline map`: shows the federation map; makes keys and a first map for a new federation.
 
+use crate::operator;
 use crate::shell;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -10,7 +11,9 @@ use tieline_base::federation::{MapText, SecurityText};
 use tieline_base::keys::{keygen, secret_open};
 use tieline_base::location::Location;
 use tieline_format::Record;
-use tieline_format::map::{Catalog, FederationMap};
+use tieline_format::map::{Catalog, FederationMap, SignedMap};
+use tieline_types::MdtIndex;
+use tieline_wire::federation::{EditMap, MapEdit};
 
 #[derive(clap::Subcommand, Debug)]
 pub enum Map {
@@ -31,6 +34,12 @@ pub enum Map {
         /// Directory for both files
         #[arg(long, default_value = ".")]
         dir: PathBuf,
+    },
+    /// Have the server with the secret key make another, which signs the map from now on; whoever
+    /// knows the one of before is led to it
+    RotateKey {
+        /// Path below the file system, or tieline://HOST[:PORT]/FS
+        path: Option<OsString>,
     },
     /// Sign a map written as TOML, for the root MDS's state directory
     Sign {
@@ -54,8 +63,33 @@ pub fn run(verb: Map) -> anyhow::Result<()> {
             println!("{public}");
             Ok(())
         }
+        Map::RotateKey { path } => rotate_key(path),
         Map::Sign { secret, out, text } => sign(&secret, &out, &text),
     }
+}
+
+fn rotate_key(path: Option<OsString>) -> anyhow::Result<()> {
+    crate::log_start();
+    let location = Location::find_word(path.as_deref())?;
+    operator::run(&location, |operator| async move {
+        let root = operator.map.mdt(MdtIndex(0)).context("the federation map has no root MDT")?;
+        let line = operator.dial(MdtIndex(0))?;
+        let answer = line.call(EditMap { edit: MapEdit::KeyRotate }).await;
+        line.close().await;
+        answer?;
+        let newest = operator.fetch(&root.addresses).await?;
+        println!("{}", newest.key.to_hex());
+        let (fs, version) = (&newest.map.fs, newest.map.version);
+        eprintln!(
+            "That key signs the map of /{fs} from version {version} on. Whoever has the one of \
+             before follows by himself; write the new one where that is written: map_key of \
+             servers and doors, mapkey= of mounts, /etc/tieline/{fs}.key. Its secret is \
+             map.secret in the state directory at {}: keep a copy where you kept the old one, and \
+             destroy that",
+            root.addresses.join(", ")
+        );
+        Ok(())
+    })
 }
 
 fn sign(secret: &Path, out: &Path, text: &Path) -> anyhow::Result<()> {
@@ -64,21 +98,30 @@ fn sign(secret: &Path, out: &Path, text: &Path) -> anyhow::Result<()> {
     let words = std::fs::read_to_string(text).with_context(|| format!("cannot read {shown}"))?;
     let map: MapText = toml::from_str(&words).with_context(|| format!("{shown}"))?;
     let map = map.build().with_context(|| format!("{shown} makes no sense"))?;
-    if let Ok(bytes) = std::fs::read(out) {
-        let before = tieline_format::map::SignedMap::from_bytes(&bytes)
-            .ok()
-            .and_then(|signed| signer.verifier().open(&signed).ok());
-        match before {
-            Some(before) if before.version < map.version => (),
-            Some(before) => bail!(
-                "{} holds version {}: write a higher version into {shown}",
-                out.display(),
-                before.version
-            ),
-            None => bail!("{} is there and is no map of this federation", out.display()),
+    let signed = match std::fs::read(out) {
+        Err(_) => signer.sign(&map),
+        Ok(bytes) => {
+            let before = SignedMap::from_bytes(&bytes).ok();
+            let opened =
+                before.and_then(|signed| Some((signer.verifier().open(&signed).ok()?, signed)));
+            match opened {
+                Some((before, signed)) if before.version < map.version => {
+                    signer.sign_after(&map, &signed)
+                }
+                Some((before, _)) => bail!(
+                    "{} holds version {}: write a higher version into {shown}",
+                    out.display(),
+                    before.version
+                ),
+                None => bail!(
+                    "{} is there and was not signed by this key: after `tieline map rotate-key` \
+                     the key is map.secret beside it; if it is lost, docs/keys.md says what to do",
+                    out.display()
+                ),
+            }
         }
-    }
-    tieline_machine::private::write_whole(out, &signer.sign(&map).to_bytes())
+    };
+    tieline_machine::private::write_whole(out, &signed.to_bytes())
         .with_context(|| format!("cannot write {}", out.display()))
 }
 
@@ -86,14 +129,18 @@ fn show(path: Option<OsString>, is_json: bool, is_toml: bool) -> anyhow::Result<
     crate::log_start();
     let location = Location::find_word(path.as_deref())?;
     shell::run(&location, |shell| async move {
-        let map = shell.files.map();
+        let believed = shell.map.current();
+        let (map, key) = (&believed.map, believed.key.to_hex());
         let mut out = io::stdout().lock();
         if is_json {
-            writeln!(out, "{}", map_json(&map))?;
+            let mut value = map_json(map);
+            value["key"] = key.into();
+            writeln!(out, "{value}")?;
         } else if is_toml {
-            write!(out, "{}", toml::to_string(&MapText::of(&map))?)?;
+            write!(out, "{}", toml::to_string(&MapText::of(map))?)?;
         } else {
-            map_text(&mut out, &map)?;
+            map_text(&mut out, map)?;
+            writeln!(out, "  signed by {key}")?;
         }
         Ok(())
     })

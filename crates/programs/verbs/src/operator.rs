@@ -8,7 +8,7 @@ use bytes::Bytes;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tieline_auth::{BelievedMap, MapVerifier};
+use tieline_auth::BelievedMap;
 use tieline_base::contact::Contact;
 use tieline_base::location::Location;
 use tieline_format::map::FederationMap;
@@ -26,7 +26,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_millis(500);
 pub struct Operator {
     contact: Contact,
     caller: Caller,
-    pub key: MapVerifier,
+    pub believed: Arc<BelievedMap>,
     pub map: FederationMap,
 }
 
@@ -38,9 +38,10 @@ pub fn run<T, F: Future<Output = anyhow::Result<T>>>(
     let away = known::away(location);
     runtime::reach(location, async {
         let guard = location.proving.guard();
-        let (contact, cell, key) = shell::first_map(location, &guard, away.as_deref()).await?;
-        let map = cell.current().map.clone();
-        command(Operator { contact, caller: own_caller(), key, map }).await
+        let (contact, cell, _) = shell::first_map(location, &guard, away.as_deref()).await?;
+        let believed = cell.current();
+        let map = believed.map.clone();
+        command(Operator { contact, caller: own_caller(), believed, map }).await
     })
 }
 
@@ -54,7 +55,7 @@ impl Operator {
     /// The map as it is now at these servers.
     pub async fn fetch(&self, addresses: &[String]) -> anyhow::Result<Arc<BelievedMap>> {
         let contact = Contact { addresses: addresses.to_vec(), ..self.contact.clone() };
-        let (cell, _) = contact.believe(Some(self.key.clone())).await?;
+        let (cell, _) = contact.believe(Some(self.believed.key.clone())).await?;
         Ok(cell.current())
     }
 

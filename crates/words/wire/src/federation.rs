@@ -139,6 +139,9 @@ pub enum MapEdit {
     /// And no more.
     #[n(77)]
     IssuerRemove(#[n(0)] String),
+    /// Another key signs the map from now on: the server with the key makes it, and keeps it.
+    #[n(78)]
+    KeyRotate,
     /// A site may join until then.
     #[n(90)]
     SiteInvite {
@@ -164,6 +167,9 @@ pub enum MapEdit {
     /// Mounts a repository in CVMFS's format in the root directory.
     #[n(94)]
     RepositoryTrust(#[n(0)] RepositoryTrust),
+    /// Takes back every invitation of a site.
+    #[n(95)]
+    SiteUninvite(#[n(0)] SiteName),
 }
 
 /// A repository as it is mounted.

@@ -427,6 +427,55 @@ fn operators_warm_pin_and_empty_caches() -> Result<()> {
     })
 }
 
+/// Promise 180: Other users of a machine cannot read what lies in a site's cache, unless its mounts
+/// say `at-rest=trusted`.
+#[test]
+fn a_sites_cache_is_for_the_user_of_its_mounts() -> Result<()> {
+    if !tieline_lab::is_root() {
+        return Ok(());
+    }
+    with_federation(|lab| {
+        let clients = Clients::new(lab);
+        let shared = folder(lab, "shared")?;
+        for folder in [lab.dir().parent().context("parent")?, &lab.dir(), &shared] {
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
+        }
+        let shown = shared.to_str().context("path")?;
+        let read_by_others = |what: &str| {
+            let script = format!("cd /; setpriv --reuid 65534 --regid 65534 --clear-groups {what}");
+            program::shell(Path::new("/"), &script)
+        };
+        let fill = |name: &str, seed, options: &str| {
+            write(lab, name, &bytes(seed, CHUNK))?;
+            let before = chunks(&shared).len();
+            let mount = clients.mount(&format!("sitecache={shown}{options}"))?;
+            fs::read(mount.join(name))?;
+            program::until("it is shared", PATIENCE, || chunks(&shared).len() > before)?;
+            anyhow::Ok(mount)
+        };
+        // As every cache was before: open to everybody.
+        let trusting = fill("f", 71, ",at-rest=trusted")?;
+        let read_all = format!("sh -c 'cat {shown}/chunks/*/* | cksum'");
+        ensure!(read_by_others(&read_all).is_ok(), "others may read it");
+        let doctor = |mount: &Path| {
+            let shown = mount.to_str().context("path")?;
+            anyhow::Ok(lab.try_tieline(&["doctor", "--part", "--at", shown])?.stdout)
+        };
+        ensure!(doctor(&trusting)?.contains("site cache"), "{}", doctor(&trusting)?);
+        clients.unmount(&trusting)?;
+        let closed = fill("g", 72, "")?;
+        for chunk in chunks(&shared) {
+            let chunk = chunk.to_str().context("path")?;
+            ensure!(read_by_others(&format!("cat {chunk}")).is_err(), "{chunk} can be read");
+        }
+        // Somebody opens it again, or the storage does not keep modes.
+        program::shell(&shared, "chmod -R go+rX .")?;
+        let said = doctor(&closed)?;
+        ensure!(said.contains("chmod 700") && said.contains("at-rest=trusted"), "{said}");
+        Ok(())
+    })
+}
+
 #[test]
 fn what_is_ruled_private_stays_off_shared_storage() -> Result<()> {
     tieline_lab::tickets::with_kdc(|lab| {

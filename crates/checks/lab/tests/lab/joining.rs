@@ -1,11 +1,15 @@
 //! A site joins a federation that runs: one command for those who invite, one for who comes.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
+use tempfile::NamedTempFile;
 use tieline_auth::ScratchKdc;
+use tieline_lab::program::DEADLINE;
 use tieline_lab::{Federation, can_mount, is_root, program, tickets, with_federation};
 
 /// A server that `tieline join` started, ended with this.
@@ -44,15 +48,23 @@ fn invite(federation: &Federation, site: &str) -> Result<String> {
     Ok(printed.trim().to_owned())
 }
 
+/// An invitation as it is kept: for its owner alone.
+fn letter(invitation: &str) -> Result<NamedTempFile> {
+    let file = NamedTempFile::new()?;
+    std::fs::write(&file, format!("{invitation}\n"))?;
+    Ok(file)
+}
+
 fn join_words<'a>(
-    invitation: &'a str,
+    letter: &'a NamedTempFile,
     address: &'a str,
     dir: &'a Path,
     ost: &'a Path,
 ) -> Result<Vec<&'a str>> {
     let [dir, ost] = [dir, ost].map(Path::to_str);
     let (dir, ost) = (dir.context("a plain path")?, ost.context("a plain path")?);
-    let mut words = vec!["join", invitation, "--address", address, "--dir", dir, "--ost", ost];
+    let letter = letter.path().to_str().context("a plain path")?;
+    let mut words = vec!["join", letter, "--address", address, "--dir", dir, "--ost", ost];
     words.extend(["--mdt", "--reserve", "64 MiB"]);
     if is_root() {
         words.extend(["--user", "nobody"]);
@@ -67,6 +79,7 @@ fn an_invited_site_joins_with_one_command() -> Result<()> {
     }
     with_federation(|federation| {
         let (invitation, address) = (invite(federation, "psc")?, free_address()?);
+        let letter = letter(&invitation)?;
         // Somebody else's folders on the way to it must let the server through.
         let folder = tempfile::tempdir()?;
         std::fs::set_permissions(
@@ -74,12 +87,12 @@ fn an_invited_site_joins_with_one_command() -> Result<()> {
             std::os::unix::fs::PermissionsExt::from_mode(0o755),
         )?;
         let (dir, ost) = (folder.path().join("state"), folder.path().join("lent"));
-        let words = join_words(&invitation, &address, &dir, &ost)?;
+        let words = join_words(&letter, &address, &dir, &ost)?;
         // What a mount knows of the root, it knows without the site.
         let known = || std::fs::read_dir(federation.mount()).map(Iterator::count);
         let count = known()?;
         assert!(!federation.mount().join("psc").exists());
-        let printed = federation.tieline(&words)?;
+        let printed = said_beside_the_command(&invitation, &words)?;
         let joined = Joined::from_words(&printed)?;
         assert!(printed.contains("psc has joined /extenci with MDT0002 at /extenci/psc"));
 
@@ -92,9 +105,9 @@ fn an_invited_site_joins_with_one_command() -> Result<()> {
         // Its tree is at home there, and so are the bytes of new files in it.
         let at_home = federation.mount().join("psc");
         let is_seen = || at_home.exists() && known().is_ok_and(|now| now == count + 1);
-        program::until("the mount shows the site", program::DEADLINE, is_seen)?;
+        program::until("the mount shows the site", DEADLINE, is_seen)?;
         let is_there = || std::fs::create_dir(at_home.join("data")).is_ok();
-        program::until("the mount knows the site", program::DEADLINE, is_there)?;
+        program::until("the mount knows the site", DEADLINE, is_there)?;
         let file = at_home.join("data/events");
         std::fs::write(&file, vec![7; 1 << 20])?;
         std::fs::File::open(&file)?.sync_all()?;
@@ -108,13 +121,33 @@ fn an_invited_site_joins_with_one_command() -> Result<()> {
         // The invitation is used up, and says so before anything is started.
         let (again, lent) = (folder.path().join("again"), folder.path().join("lent too"));
         let other = free_address()?;
-        let refused = federation.try_tieline(&join_words(&invitation, &other, &again, &lent)?)?;
+        let refused = federation.try_tieline(&join_words(&letter, &other, &again, &lent)?)?;
         assert!(!refused.status.success());
         assert!(refused.stderr.contains("this invitation was used"), "{}", refused.stderr);
         std::fs::remove_file(&file)?;
         drop(joined);
         Ok(())
     })
+}
+
+/// The command gets the invitation by its standard input: nobody sees it in `ps`. What it printed.
+fn said_beside_the_command(invitation: &str, words: &[&str]) -> Result<String> {
+    let (_, secret) = invitation.rsplit_once('.').context("an invitation has a secret")?;
+    let written = [&["join", invitation], &words[2..]].concat();
+    let refused = program::finish(Command::new(program::tieline()?).args(written), DEADLINE)?;
+    ensure!(!refused.status.success() && refused.stderr.contains("can see"), "{refused:?}");
+    ensure!(!refused.stderr.contains(secret), "{refused:?}");
+    let words = [&["join", "-"], &words[2..]].concat();
+    let mut command = Command::new(program::tieline()?);
+    command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = program::start(&mut command)?;
+    let line = std::fs::read(format!("/proc/{}/cmdline", child.id()))?;
+    ensure!(!String::from_utf8_lossy(&line).contains(secret), "{}", line.escape_ascii());
+    writeln!(child.stdin.take().context("a pipe")?, "{invitation}")?;
+    // The server that it starts has its own output.
+    let output = child.wait_with_output()?;
+    ensure!(output.status.success(), "{output:?}");
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 #[test]
@@ -127,6 +160,7 @@ fn who_was_not_invited_changes_nothing() -> Result<()> {
         let before = federation.tieline(&["map", "show", mount])?;
         let invitation = invite(federation, "psc")?;
         let forged: String = format!("{}{}", &invitation[..invitation.len() - 64], "0".repeat(64));
+        let (letter, forged) = (self::letter(&invitation)?, self::letter(&forged)?);
         let folder = tempfile::tempdir()?;
         let (dir, ost) = (folder.path().join("new/state"), folder.path().join("lent"));
         let address = free_address()?;
@@ -141,14 +175,14 @@ fn who_was_not_invited_changes_nothing() -> Result<()> {
         assert!(!folder.path().join("new").exists());
         assert_eq!(std::fs::metadata(&ost)?.uid(), owner);
         // What is wrong with one's own words is found while the invitation is good.
-        let renamed = invitation.replacen("/psc@", "/bnl@", 1);
+        let renamed = self::letter(&invitation.replacen("/psc@", "/bnl@", 1))?;
         let taken = folder.path().join("taken");
         std::fs::create_dir(&taken)?;
         std::fs::write(taken.join("tieline-ost"), "version = 1\n")?;
-        let usual = join_words(&invitation, &address, &dir, &ost)?;
+        let usual = join_words(&letter, &address, &dir, &ost)?;
         let wrongs = [
             (join_words(&renamed, &address, &dir, &ost)?, "is for site psc"),
-            (join_words(&invitation, &address, &dir, &taken)?, "objects of an OST"),
+            (join_words(&letter, &address, &dir, &taken)?, "objects of an OST"),
             ([&usual[..], &["--reserve", "much"]].concat(), "reserve"),
             ([&usual[..], &["--ost", ost.to_str().context("a path")?]].concat(), "ost[1].path"),
         ];
@@ -161,6 +195,11 @@ fn who_was_not_invited_changes_nothing() -> Result<()> {
             let refused = federation.try_tieline(&words)?;
             assert!(!refused.status.success() && refused.stderr.contains(why), "{refused:?}");
         }
+        let withdrawn = self::letter(&invite(federation, "bnl")?)?;
+        federation.tieline(&["site", "uninvite", "--fs", mount, "bnl"])?;
+        let refused = federation.try_tieline(&join_words(&withdrawn, &address, &dir, &ost)?)?;
+        assert!(!refused.status.success(), "{refused:?}");
+        assert!(refused.stderr.contains("this invitation was used, is over"), "{refused:?}");
         let targets = |text: &str| text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
         let after = federation.tieline(&["map", "show", mount])?;
         assert_eq!(targets(&before), targets(&after));
@@ -186,12 +225,12 @@ fn a_site_hides_no_directory_of_its_name() -> Result<()> {
         federation.tieline(&["sync", mount])?;
         let invited = federation.try_tieline(&["site", "invite", "--fs", mount, "psc"])?;
         assert!(invited.stderr.contains("/extenci/psc is there already"), "{invited:?}");
-        let (invitation, address) = (invited.stdout.trim(), free_address()?);
+        let (letter, address) = (letter(invited.stdout.trim())?, free_address()?);
         let folder = tempfile::tempdir()?;
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(folder.path(), open)?;
         let (dir, ost) = (folder.path().join("state"), folder.path().join("lent"));
-        let words = join_words(invitation, &address, &dir, &ost)?;
+        let words = join_words(&letter, &address, &dir, &ost)?;
         let refused = federation.try_tieline(&words)?;
         assert!(!refused.status.success(), "{refused:?}");
         assert!(refused.stderr.contains("`mv psc psc.old`"), "{}", refused.stderr);
@@ -240,7 +279,7 @@ fn proves_itself(
     std::fs::write(&keytab, keys)?;
     std::fs::set_permissions(&keytab, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
 
-    let (invitation, address) = (invite(federation, site)?, free_address()?);
+    let (letter, address) = (letter(&invite(federation, site)?)?, free_address()?);
     let (dir, ost) = (folder.path().join("state"), folder.path().join("lent"));
     let shown = keytab.to_str().context("a plain path")?;
     let settings = tickets::config(federation);
@@ -250,14 +289,14 @@ fn proves_itself(
     let krb5conf = own_settings.to_str().context("a plain path")?;
     let more = vec!["--keytab", shown, "--krb5conf", krb5conf];
     let named = principal.map_or(vec![], |name| vec!["--principal", name]);
-    let words = [join_words(&invitation, &address, &dir, &ost)?, more, named].concat();
+    let words = [join_words(&letter, &address, &dir, &ost)?, more, named].concat();
     let refused = federation.try_tieline(&words)?;
     assert!(refused.stderr.contains("chown nobody"), "{}", refused.stderr);
     program::call("chown", &["nobody", shown])?;
     let joined = Joined::from_words(&federation.tieline(&words)?)?;
     let at_home = federation.mount().join(site);
     let is_there = || std::fs::create_dir(at_home.join("data")).is_ok();
-    program::until("the mount knows the site", program::DEADLINE, is_there)?;
+    program::until("the mount knows the site", DEADLINE, is_there)?;
     let file = at_home.join("data/events");
     std::fs::write(&file, vec![7; 1 << 20])?;
     std::fs::File::open(&file)?.sync_all()?;

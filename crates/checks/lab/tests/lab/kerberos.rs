@@ -277,6 +277,44 @@ fn a_service_with_a_new_key_is_dialed_with_new_tickets() -> Result<()> {
     })
 }
 
+/// Promise 183: A server's Kerberos keys are replaced while it serves: it takes tickets of the old
+/// one until that is taken out of its keytab, and none after that.
+#[test]
+fn a_servers_keys_are_replaced_while_it_serves() -> Result<()> {
+    with_sec(&["--kerberos"], |federation| {
+        federation.shell("echo events > run7 && sync run7")?;
+        kinit(federation, "daemon")?;
+        let address = url(federation)?;
+        let read = || tieline_as(federation, "daemon", &["cat", &format!("{address}/run7")]);
+        ensure!(read()?.stdout == "events\n");
+        federation.expect_log("key version");
+        let dir = federation.dir().join("kdc");
+        let kdc = ScratchKdc::again(&dir, "EXTENCI.ORG", 0);
+        let each_key = |verb: &str, end: &str| -> Result<()> {
+            for name in ["mds-uf", "oss-uf"] {
+                let keytab = dir.join(format!("{name}.keytab"));
+                let line = |name| format!("{verb} -k {} {name}{end}\n", keytab.display());
+                let script: Vec<String> = principals(&keytab)?.iter().map(line).collect();
+                kdc.admin(&script.concat())?;
+            }
+            Ok(())
+        };
+        // The keytab has the new key beside the old one.
+        each_key("ktadd", "")?;
+        ensure!(read()?.stdout == "events\n", "by a ticket of before");
+        kinit(federation, "daemon")?;
+        let new = read()?;
+        ensure!(new.stdout == "events\n", "by a new ticket: {}", new.stderr);
+        federation.shell("echo more >> run7 && sync run7")?;
+        each_key("ktremove", " old")?;
+        ensure!(read()?.stdout == "events\nmore\n", "the new key is enough");
+        federation.shell("echo last >> run7 && sync run7")?;
+        let fresh = federation.mount_again()?;
+        ensure!(std::fs::read_to_string(fresh.join("run7"))?.ends_with("last\n"));
+        federation.unmount(&fresh)
+    })
+}
+
 /// Welcomes everybody and proves nothing, as a server of a federation without Kerberos does.
 fn pretend(welcomed: usize) -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;

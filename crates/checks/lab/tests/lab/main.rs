@@ -28,6 +28,7 @@ mod image;
 mod joining;
 mod journal;
 mod kerberos;
+mod keys;
 mod large_directories;
 mod ledger;
 mod lies;

@@ -38,6 +38,11 @@ impl Mdt {
         self.issuer.news(self.now_ms())
     }
 
+    /// Everything that was given here ends, with the key that signed it.
+    pub fn renew_capability_key(&self) {
+        self.issuer.renew();
+    }
+
     /// To be taken before the rights of an open are looked at; `None` where no rights are given.
     pub(crate) fn capability_serial(&self, request: &Request) -> Option<Serial> {
         let id = match request {

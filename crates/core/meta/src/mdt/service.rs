@@ -104,7 +104,7 @@ impl Mdt {
         }
         match request {
             Request::ReportPlace(report) => {
-                return Ok(tieline_wire::encode(&self.report_place(asker, report)?));
+                return Ok(tieline_wire::encode(&self.report_place(report)?));
             }
             Request::ResyncFile(page) => {
                 return Ok(tieline_wire::encode(&self.resync_file(asker, page).await?));

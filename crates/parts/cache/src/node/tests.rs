@@ -111,7 +111,8 @@ async fn what_was_not_used_for_longest_goes_first() {
     let folder = tempfile::tempdir().unwrap();
     let cache = open(folder.path(), 500_000).unwrap();
     let pinned = [known(2).chunk.to_string()].into();
-    pins::pin(&LocalStorage, &folder.path().join("extenci-1"), "/extenci/two", &pinned).unwrap();
+    pins::pin(&LocalStorage::Private, &folder.path().join("extenci-1"), "/extenci/two", &pinned)
+        .unwrap();
     for serial in 1..=9 {
         keep(&cache, serial, 0..LENGTH).await;
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -130,7 +131,8 @@ async fn a_cache_full_of_pins_keeps_nothing_more() {
     let folder = tempfile::tempdir().unwrap();
     let cache = open(folder.path(), 300_000).unwrap();
     let pinned = (1..=2).map(|serial| known(serial).chunk.to_string()).collect();
-    pins::pin(&LocalStorage, &folder.path().join("extenci-1"), "/extenci", &pinned).unwrap();
+    pins::pin(&LocalStorage::Private, &folder.path().join("extenci-1"), "/extenci", &pinned)
+        .unwrap();
     for serial in 1..=9 {
         keep(&cache, serial, 0..LENGTH).await;
         assert!(lock(&cache.inner.index).bytes() <= 300_000 + LENGTH + 8192);

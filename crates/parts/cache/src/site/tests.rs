@@ -4,6 +4,8 @@ use super::*;
 use crate::storage::make_fifo;
 use crate::{Awkward, AwkwardStorage, LocalStorage, pins};
 use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tieline_world::SeededDice;
 
@@ -31,7 +33,7 @@ impl Lab {
             owner: format!("node {number}"),
             life: self.life,
         };
-        let storage = AwkwardStorage::new(Arc::new(LocalStorage), self.awkward.clone());
+        let storage = AwkwardStorage::new(Arc::new(LocalStorage::Private), self.awkward.clone());
         let dice = Arc::new(SeededDice::new(number as u64));
         SiteCache::open(settings, Arc::new(storage), dice).unwrap()
     }
@@ -332,14 +334,14 @@ async fn one_cleaner_keeps_the_marks_and_pins() {
     let nodes = [lab.node(marks), lab.node(marks)];
     let chunks: Vec<Bytes> = (0..10).map(|seed| bytes(seed, 10_000)).collect();
     let first = BTreeSet::from([digest(&chunks[0]).to_string()]);
-    pins::pin(&LocalStorage, lab.folder.path(), "/extenci/first", &first).unwrap();
+    pins::pin(&LocalStorage::Private, lab.folder.path(), "/extenci/first", &first).unwrap();
     for chunk in &chunks {
         get(&nodes[0], chunk, &fetches).await;
         // Used in this order.
         tokio::time::sleep(Duration::from_millis(15)).await;
     }
     let bytes_now = || -> u64 {
-        let found = cleaner::chunks(&LocalStorage, lab.folder.path()).unwrap();
+        let found = cleaner::chunks(&LocalStorage::Private, lab.folder.path()).unwrap();
         found.iter().map(|found| found.stat.length).sum()
     };
     let end = Instant::now() + Duration::from_secs(20);
@@ -351,4 +353,56 @@ async fn one_cleaner_keeps_the_marks_and_pins() {
     assert!(lab.place(&chunks[9]).exists() && lab.place(&chunks[8]).exists());
     let claims = std::fs::read_dir(lab.folder.path().join("claims")).unwrap().count();
     assert_eq!(claims, 1, "one cleaner, and no claim was left");
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn with_storage(lab: &Lab, storage: LocalStorage) -> Result<SiteCache, Error> {
+    let settings = SiteSettings {
+        path: lab.folder.path().to_owned(),
+        marks: None,
+        owner: "node".to_owned(),
+        life: LIFE,
+    };
+    SiteCache::open(settings, Arc::new(storage), Arc::new(SeededDice::new(1)))
+}
+
+/// Also in a cache that an earlier build made for everybody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_kept_is_for_the_user_of_the_mount_alone() {
+    let lab = Lab::new();
+    std::fs::set_permissions(lab.folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let shared = with_storage(&lab, LocalStorage::Shared).unwrap();
+    get(&shared, &bytes(1, 10_000), &AtomicUsize::default()).await;
+    let chunks = lab.folder.path().join("chunks");
+    assert_eq!((mode(&chunks), mode(&lab.place(&bytes(1, 10_000)))), (0o755, 0o644));
+    assert!(exposure(lab.folder.path()).unwrap().contains("chmod 700"));
+    drop(shared);
+    let node = with_storage(&lab, LocalStorage::Private).unwrap();
+    assert_eq!(exposure(lab.folder.path()), None);
+    let wanted = bytes(2, 10_000);
+    get(&node, &wanted, &AtomicUsize::default()).await;
+    for name in ["chunks", "claims", "tmp", "poisoned"] {
+        assert_eq!(mode(&lab.folder.path().join(name)), 0o700, "{name}");
+    }
+    let place = lab.place(&wanted);
+    assert_eq!((mode(place.parent().unwrap()), mode(&place)), (0o700, 0o600));
+}
+
+/// Whoever planted a directory could read all that is put there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_of_somebody_else_is_not_filled() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let lab = Lab::new();
+    let chunks = lab.folder.path().join("chunks");
+    marker::ensure(&LocalStorage::Private, lab.folder.path(), Kind::Site).unwrap();
+    std::fs::create_dir(&chunks).unwrap();
+    std::os::unix::fs::chown(&chunks, Some(65534), Some(65534)).unwrap();
+    let refused = with_storage(&lab, LocalStorage::Private).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("at-rest=trusted"), "{refused}");
+    with_storage(&lab, LocalStorage::Shared).unwrap();
 }

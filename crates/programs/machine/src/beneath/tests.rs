@@ -308,6 +308,10 @@ fn a_log_goes_on_where_it_ended() {
     let bed = Bed::new();
     for _ in 0..2 {
         bed.to().log(name("log")).unwrap().write_all(b"line\n").unwrap();
+        let mode = bed.at("to/log").metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        // As an earlier build made it.
+        std::fs::set_permissions(bed.at("to/log"), PermissionsExt::from_mode(0o644)).unwrap();
     }
     assert_eq!(std::fs::read(bed.at("to/log")).unwrap(), b"line\nline\n");
     write_whole(&bed.at("to/log"), b"new", 0o640).unwrap();

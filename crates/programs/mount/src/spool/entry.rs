@@ -29,8 +29,15 @@ pub struct About {
     /// As in [`Source`].
     pub source: String,
     pub mountpoint: PathBuf,
-    /// The federation's public key, as digits.
+    /// The first public key that the federation had, as digits.
     pub mapkey: String,
+}
+
+impl About {
+    fn is_of(&self, mount: &registry::Entry) -> bool {
+        let scope = mount.caches.scope.rsplit_once('-').map_or("", |(_, key)| key);
+        mount.mapkey == self.mapkey || (!scope.is_empty() && self.mapkey.starts_with(scope))
+    }
 }
 
 /// What an entry is of.
@@ -214,9 +221,7 @@ impl Manifest {
 
     /// Is the mount that it is of there still?
     pub fn mount(&self) -> Option<registry::Entry> {
-        registry::all()
-            .into_iter()
-            .find(|entry| entry.mapkey == self.about.mapkey && entry.ending.is_none())
+        registry::all().into_iter().find(|entry| self.about.is_of(entry) && entry.ending.is_none())
     }
 }
 

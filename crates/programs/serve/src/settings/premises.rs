@@ -5,13 +5,15 @@
 
 use super::{Engine, OstPlan, Plan, Wrongs};
 use crate::room::size_bytes;
+use crate::run::lost;
 use crate::run::{LOCK_FILE, MAP_FILE};
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use std::io::{self, Read};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
-use tieline_auth::MapError;
+use tieline_auth::{MapError, MapVerifier};
+use tieline_base::keys::signer_of;
 use tieline_format::Record;
 use tieline_format::map::{FederationMap, SignedMap};
 use tieline_machine::becoming::check_port;
@@ -76,7 +78,10 @@ impl Plan {
             found.doubt("http.repositories", format!("{shown} is no directory: make it"));
         }
         match self.map_here() {
-            Ok(Some(map)) => self.look_at_map(&map, &mut found),
+            Ok(Some((map, key))) => {
+                self.look_at_map(&map, &mut found);
+                self.look_at_keys(&key, &mut found);
+            }
             Ok(None) => {}
             Err(error) => {
                 let (at, why) = (self.state.join(MAP_FILE), tieline_base::report::chain(&error));
@@ -96,10 +101,23 @@ impl Plan {
     }
 
     /// The map that a start would find; one that cannot be read is told by the start.
-    fn map_here(&self) -> Result<Option<FederationMap>, MapError> {
+    fn map_here(&self) -> Result<Option<(FederationMap, MapVerifier)>, MapError> {
         let bytes = std::fs::read(self.state.join(MAP_FILE)).ok();
         let signed = bytes.and_then(|bytes| SignedMap::from_bytes(&bytes).ok());
-        signed.map(|signed| self.verifier.open(&signed)).transpose()
+        signed.map(|signed| self.verifier.open_by(&signed)).transpose()
+    }
+
+    /// `key` signed the map.
+    fn look_at_keys(&self, key: &MapVerifier, found: &mut Found) {
+        if self.verifier != *key {
+            let what = format!("the federation has another key by now: write {}", key.to_hex());
+            found.doubt("map_key", what);
+        }
+        if let Some(named) = &self.signer
+            && signer_of(key, named, &self.state).is_none()
+        {
+            found.wrong("map_secret", lost(key));
+        }
     }
 
     fn look_at_addresses(&self, changes_user: bool, found: &mut Found) {

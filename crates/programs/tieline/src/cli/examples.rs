@@ -145,15 +145,18 @@ Numbers of OSTs are hexadecimal, as in Lustre.";
 pub const SITE: &str = "\
 Examples:
   tieline site invite fnal         the word to send to the new site's administrator
+  tieline site uninvite fnal       it was sent to the wrong one
   tieline site list";
 
 pub const JOIN: &str = "\
 Examples:
-  tieline join INVITATION --address tieline.fnal.example:7640 --ost /lustre/tieline
-  tieline join INVITATION --address tieline.fnal.example:7640 --ost /pool1 --ost /pool2 --mdt \
-    --keytab /etc/tieline/server.keytab
+  tieline join --address tieline.fnal.example:7640 --ost /lustre/tieline
+  tieline join invitation.txt --address tieline.fnal.example:7640 --ost /pool1 --ost /pool2 \
+    --mdt --keytab /etc/tieline/server.keytab
 
-With --mdt the site keeps the metadata of /FS/SITE at home, and works while it is cut off.";
+It asks for the invitation, or reads it from a file: among the words of the command other users of
+the machine would see it. With --mdt the site keeps the metadata of /FS/SITE at home, and works
+while it is cut off.";
 
 pub const MAP: &str = "\
 A new federation, at its root MDS:

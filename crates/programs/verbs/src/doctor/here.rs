@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use tieline_base::registry;
+use tieline_base::registry::{self, CachesAt};
 use tieline_base::source::Source;
 
 /// Where settings of servers are, unless somebody put them elsewhere.
@@ -93,10 +93,32 @@ pub async fn look_at_mount(mountpoint: &Path, findings: &mut Findings) -> anyhow
     let entry = entry(mountpoint)?;
     let pid = entry.daemon.as_ref().map_or(entry.process.pid, |daemon| daemon.pid);
     findings.well("mount", format!("of {}, served by pid {pid}", entry.source));
+    look_at_cache(&entry.caches, findings);
     let source: Source = entry.source.parse()?;
-    let key = tieline_base::keys::key_open(&entry.mapkey).ok();
+    // What is written down counts at the next mount.
+    let written = written_key(&entry, &source).unwrap_or_else(|| entry.mapkey.clone());
+    let key = tieline_base::keys::key_open(&written).ok();
     servers::look_with(&source, key, &entry.proving, findings).await;
     Ok(())
+}
+
+/// The federation's key as it was given to a mount.
+fn written_key(entry: &registry::Entry, source: &Source) -> Option<String> {
+    let words = entry.options.iter().flatten().flat_map(|list| list.split(','));
+    let said = words.filter_map(|word| word.strip_prefix("mapkey=")).next_back();
+    said.map(str::to_owned).or_else(|| tieline_base::location::site_key(&source.fs))
+}
+
+fn look_at_cache(at: &CachesAt, findings: &mut Findings) {
+    let Some(site) = &at.site else { return };
+    let what = site.display().to_string();
+    match tieline_cache::exposure(site).filter(|_| !at.is_shared) {
+        Some(why) => {
+            let fix = format!("`chmod 700 {what}`, or mount with -o at-rest=trusted");
+            findings.doubtful("site cache", why, fix);
+        }
+        None => findings.well("site cache", what),
+    }
 }
 
 fn entry(mountpoint: &Path) -> anyhow::Result<registry::Entry> {

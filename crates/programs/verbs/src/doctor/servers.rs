@@ -119,8 +119,13 @@ pub async fn ask(
         let took = sent.1.elapsed();
         judge_clock(&shown, there.abs_diff(sent.0 + took / 2), took, findings);
     }
-    match contact.judge(reply, key) {
-        Ok((cell, _)) => {
+    match contact.judge(reply, key.clone()) {
+        Ok((cell, today)) => {
+            if key.is_some_and(|key| key != today) {
+                let what = "the key that is written here was replaced since";
+                let fix = format!("write {} in its place: mapkey=, map_key", today.to_hex());
+                findings.doubtful("federation key", what, fix);
+            }
             let version = cell.current().map.version;
             findings.well("federation map", format!("version {version} from {shown}"));
             Some(cell)

@@ -268,11 +268,46 @@ pub struct SignedMap {
     #[n(1)]
     #[cbor(with = "minicbor::bytes")]
     pub signature: [u8; 64],
+    /// How keys of before lead to the one that signed, the oldest first; none is the same as an
+    /// empty list.
+    #[n(2)]
+    pub handovers: Option<Vec<Handover>>,
 }
 
 impl Record for SignedMap {
     const VERSION: u8 = 1;
     const NAME: &'static str = "signed map";
+}
+
+/// One key of the federation says that another is its key from now on.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Handover {
+    #[n(0)]
+    #[cbor(with = "minicbor::bytes")]
+    pub from: [u8; 32],
+    #[n(1)]
+    #[cbor(with = "minicbor::bytes")]
+    pub to: [u8; 32],
+    /// Ed25519 by the key `from` over [`Handover::signed`].
+    #[n(2)]
+    #[cbor(with = "minicbor::bytes")]
+    pub signature: [u8; 64],
+}
+
+impl Handover {
+    /// A map carries no more; the oldest goes.
+    pub const MAX: usize = 64;
+
+    /// What is signed. No record of a map begins like it.
+    pub fn signed(from: &[u8; 32], to: &[u8; 32]) -> Vec<u8> {
+        [&b"tieline 1 handover"[..], from, to].concat()
+    }
+}
+
+impl SignedMap {
+    pub fn handovers(&self) -> &[Handover] {
+        self.handovers.as_deref().unwrap_or_default()
+    }
 }
 
 impl FederationMap {

@@ -237,7 +237,10 @@ pub fn records() -> Vec<Sample> {
     let signed = map::Repository { catalog: map::Catalog::Signed(keys), ..repository };
     let with_signed = FederationMap { repositories: Some(vec![signed]), ..federation_map() };
     samples.push(record("-repository-signed", with_signed));
-    let signed = SignedMap { map: map.to_bytes(), signature: [0x5e; 64] };
+    let signed = SignedMap { map: map.to_bytes(), signature: [0x5e; 64], handovers: None };
+    let handover = map::Handover { from: [0xf1; 32], to: [0x70; 32], signature: [0x5f; 64] };
+    let handovers = Some(vec![handover]);
+    samples.push(record("-handed-over", SignedMap { handovers, ..signed.clone() }));
     let security = Security {
         realm: "EXTENCI.ORG".into(),
         flavors: FlavorRules(vec![

@@ -247,3 +247,26 @@ fn words_that_mean_nothing_hide_nothing_of_the_machine() {
     let wrongs = loaded(&place, &text("fs = \"x\"\nsites = \"a\""));
     told(&wrongs, &[&usual[..], &unknown].concat());
 }
+
+#[test]
+fn a_server_has_the_secret_of_the_key_of_today() {
+    let place = Place::new();
+    let (first, second) = (MapSigner::new(KEY), MapSigner::new([8; 32]));
+    let over = first.sign_over(&second, &map(), &first.sign(&map()));
+    std::fs::write(place.path("state/map"), over.to_bytes()).unwrap();
+    let secret = |name: &str, byte: &str| {
+        let path = place.path(name);
+        std::fs::write(&path, byte.repeat(32)).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+    };
+    secret("first.secret", &format!("{:02x}", KEY[0]));
+    let top = format!("{USUAL}\nmap_secret = \"@/first.secret\"");
+    let found = || place.found(&top, "[mdt]\nindex = 0");
+    let says = |lines: &[String], key: &str, what: &str| {
+        lines.iter().any(|line| line.starts_with(key) && line.contains(what))
+    };
+    assert!(says(&found().wrongs, "map_secret", "docs/keys.md"), "{:?}", found());
+    assert!(says(&found().doubts, "map_key", &second.verifier().to_hex()), "{:?}", found());
+    secret("state/map.secret", "08");
+    assert!(!says(&found().wrongs, "map_secret", ""), "{:?}", found());
+}
