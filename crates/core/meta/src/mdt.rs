@@ -12,6 +12,7 @@ use crate::serials::{Counter, Serials, change_superblock};
 use crate::sessions::SessionTable;
 use crate::settings::Settings;
 use crate::view::Counted;
+use crate::walked::WalkTable;
 use crate::writers::WriterTable;
 use crate::{Coming, Opened, Parts, StartError};
 use std::collections::BTreeSet;
@@ -59,6 +60,7 @@ pub struct Mdt {
     pub(crate) opens: OpenTable,
     pub(crate) writers: WriterTable,
     pub(crate) made: MadeTable,
+    pub(crate) walks: WalkTable,
     pub(crate) serials: Serials,
     pub(crate) placement: Placement,
     pub(crate) quotas: Arc<Quotas>,
@@ -150,6 +152,7 @@ impl Mdt {
             opens: OpenTable::default(),
             writers: WriterTable::default(),
             made: MadeTable::default(),
+            walks: WalkTable::default(),
             serials: Serials::new(store, Counter::File),
             placement: Placement::new(parts.world.clone()),
             quotas: Arc::new(quotas),
@@ -297,6 +300,7 @@ impl Mdt {
         self.leases.found(session);
         self.opens.end(session);
         self.writers.end(session);
+        self.walks.end(session);
         self.old_sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
         for (file, keeper, _) in self.sessions.orphans().await? {
             if keeper == session {

@@ -34,12 +34,14 @@ use tieline_net::{CallContext, Notifier, Peer, Reply, Response, Service};
 use tieline_tend::Tender;
 use tieline_types::{
     Caller, ClientId, ErrorKind, FsName, Grant, LostLock, MdtIndex, ObjectName, Role, SessionId,
-    Time, Uid,
+    Shown, Time, Uid,
 };
-use tieline_wire::capability::CapabilityNews;
+use tieline_wire::capability::{CapabilityNews, RenewCapabilityKey, RenewCapabilityKeyReply};
 use tieline_wire::chores::ListChores;
 use tieline_wire::data::{OstStatus, OstStatusReply, ReadObject};
-use tieline_wire::federation::{Drain, DrainReply, EditMap, EditMapReply, GetMap, MapEdit};
+use tieline_wire::federation::{
+    Drain, DrainReply, EditMap, EditMapReply, GetMap, MapEdit, SiteJoin,
+};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
 use tieline_wire::identity::{EditIdentities, IdentityEdit, ListIdentities, Prove};
 use tieline_wire::ledger::{CheckMdt, DumpMdt, Undelete};
@@ -198,6 +200,7 @@ impl Node {
             Request::DumpMdt(message) => self.dump(&who, message).await,
             Request::CheckMdt(message) => self.check(&who, message).await,
             Request::ListChores(_) => self.chores(&who),
+            Request::RenewCapabilityKey(_) => self.renew_capability_key(&who),
             Request::Drain(message) => self.drain(&who, &message),
             Request::EditIdentities(message) => {
                 self.edits.once(asked, self.edit_identities(&who, &message)).await
@@ -291,8 +294,9 @@ impl Node {
         };
         let what = format!("change the federation map: {}", message.edit);
         let is_join = matches!(message.edit, MapEdit::SiteJoin(_));
-        if !is_join {
-            self.identities.check_role(who, self.operator, &what, &suffices)?;
+        match &message.edit {
+            MapEdit::SiteJoin(join) => self.check_joiner(who, join)?,
+            _ => self.identities.check_role(who, self.operator, &what, &suffices)?,
         }
         // Whether it is known who joins, and with which right, is seen when he has.
         let deed = (!is_join).then(|| self.audit.begin(who, vec![what]));
@@ -314,6 +318,17 @@ impl Node {
             self.audit.begin(who, vec![what]).ended(Ok(()))?;
         }
         Ok(Reply::new::<EditMap>(&EditMapReply { version }))
+    }
+
+    /// Who joins under a name has its keys: else an invitation would make a server of anybody's.
+    fn check_joiner(&self, who: &Who, join: &SiteJoin) -> Result<(), Failure> {
+        let (Some(proven), Some(named)) = (&who.principal, &join.principal) else { return Ok(()) };
+        if **proven == **named {
+            return Ok(());
+        }
+        let named = Shown(named.as_bytes());
+        let why = format!("{proven} joins and says to be {named}: join with the keytab of {named}");
+        Err(self.identities.deny(ErrorKind::PermissionDenied, who.principal.as_ref(), why))
     }
 
     fn now_ms(&self) -> u64 {
@@ -373,6 +388,12 @@ impl Node {
         Ok(Reply::new::<ListChores>(&deed.ended(Ok(tender.list()))?))
     }
 
+    fn renew_capability_key(&self, who: &Who) -> Response {
+        let (mdt, deed) = self.operated(who, "renew the key of the MDT's capabilities")?;
+        mdt.renew_capability_key();
+        deed.ended(Ok(Reply::new::<RenewCapabilityKey>(&RenewCapabilityKeyReply {})))
+    }
+
     async fn check(&self, who: &Who, message: CheckMdt) -> Response {
         let what = if message.is_repair { "repair the MDT" } else { "check the MDT" };
         let (_, deed) = self.operated(who, what)?;
@@ -399,6 +420,7 @@ impl Node {
             number: context.number,
             caller: if is_raised { Caller::root() } else { who.caller.clone() },
             delegation: who.delegation.clone(),
+            may_be_root: self.identities.may_be_root(context.principal.as_ref()),
             of_items: doers.iter().map(|doer| doer.delegation.clone()).collect(),
             answered_below: context.envelope.answered_below,
         };
