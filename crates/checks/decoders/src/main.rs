@@ -1,9 +1,10 @@
 //! `tieline-decoders feed SECONDS SEED [TARGET]`: feeds what is kept, then inventions, for so long
-//! each, and shows what made a decoder panic. For libFuzzer (`cargo xtask fuzz`): `seeds TARGET
-//! FOLDER` writes what is kept as files, `keep TARGET FOLDER` keeps what lies there.
+//! each, and shows what made a decoder panic. `search SECONDS SEED TARGET` goes on after a finding,
+//! and tells each kind once. For libFuzzer (`cargo xtask fuzz`): `seeds TARGET FOLDER` writes what
+//! is kept as files, `keep TARGET FOLDER` keeps what lies there.
 
 use anyhow::{Context, Result, bail};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::panic::catch_unwind;
 use std::path::Path;
@@ -21,10 +22,14 @@ fn main() -> Result<()> {
             TARGETS.iter().copied().try_for_each(|target| feed(target, each, seed))
         }
         ["feed", seconds, seed, name] => {
-            let target =
-                TARGETS.iter().chain(SEARCHES).copied().find(|(target, _)| *target == name);
+            let target = TARGETS.iter().copied().find(|(target, _)| *target == name);
             let target = target.with_context(|| format!("no decoder is {name}"))?;
             feed(target, Duration::from_secs(seconds.parse()?), seed.parse()?)
+        }
+        ["search", seconds, seed, name] => {
+            let target = SEARCHES.iter().copied().find(|(target, _)| *target == name);
+            let target = target.with_context(|| format!("no search is {name}"))?;
+            search(target, Duration::from_secs(seconds.parse()?), seed.parse()?)
         }
         ["seeds", target, folder] => seeds(target, Path::new(folder)),
         ["keep", target, folder] => keep(target, Path::new(folder)),
@@ -48,6 +53,29 @@ fn feed((name, feed): Target, each: Duration, seed: u64) -> Result<()> {
         count += 1;
     }
     println!("{name}: {} kept and {count} invented, seed {seed}", kept.len());
+    Ok(())
+}
+
+/// Goes on after a finding, and tells each kind of them once: by the call it begins with.
+fn search((name, feed): Target, each: Duration, seed: u64) -> Result<()> {
+    let kept = corpus::kept(name)?;
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut found: BTreeMap<String, String> = BTreeMap::new();
+    let mut try_one = |bytes: &[u8]| {
+        let Err(panic) = catch_unwind(|| feed(bytes)) else { return };
+        let said = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+        let call = said.split(':').next().unwrap_or_default().to_owned();
+        found.entry(call).or_insert(said);
+    };
+    kept.iter().for_each(|bytes| try_one(bytes));
+    let (mut dice, begun, mut count) = (Dice(seed), Instant::now(), kept.len());
+    while begun.elapsed() < each {
+        try_one(&dice.invent(&kept));
+        count += 1;
+    }
+    found.values().for_each(|said| println!("{said}"));
+    println!("{name}: {count} inputs, seed {seed}");
+    anyhow::ensure!(found.is_empty(), "{} kinds of findings", found.len());
     Ok(())
 }
 
