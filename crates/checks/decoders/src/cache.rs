@@ -21,14 +21,15 @@ pub fn feed(bytes: &[u8]) {
     }
 }
 
-/// With its checksum as found, and as it should be.
+/// Bytes of a chunk.
+const LENGTH_MAX: u64 = 64 << 10;
+
+/// As found, and with what makes a file of it.
 fn entry(bytes: &[u8]) {
-    let mut bytes = bytes.to_vec();
-    let _ = look(&bytes);
-    let Some((header, _)) = bytes.split_first_chunk_mut() else { return };
-    found::repair(header);
-    if let Ok(read) = look(&bytes) {
-        assert!(read <= bytes.len() as u64);
+    let _ = look(bytes);
+    let Some(file) = found::entry_of(bytes, LENGTH_MAX) else { return };
+    if let Ok(read) = look(&file) {
+        assert!(read <= LENGTH_MAX, "{read} bytes of a chunk of {LENGTH_MAX} at most");
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is kept of each target: the golden bytes of `words`, in the shape that it wants, and what
 //! libFuzzer found: `corpus/TARGET.hex`, an input on each line.
 
+use crate::samples;
 use anyhow::{Context, Result};
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,6 +28,7 @@ const RECORDS: [&str; 13] = [
 /// All that is kept for a target.
 pub fn kept(target: &str) -> Result<Vec<Vec<u8>>> {
     let mut kept = goldens(target)?.into_iter().collect::<BTreeSet<_>>();
+    kept.extend(samples::of(target));
     let path = path(target);
     for line in fs::read_to_string(&path).unwrap_or_default().lines() {
         kept.insert(bytes_of(line).with_context(|| path.display().to_string())?);

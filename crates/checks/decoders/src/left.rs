@@ -1,4 +1,4 @@
-//! What a crashed daemon left: a kind of record (1 byte), a key (1 byte), then its bytes; or changes
+//! What a crashed daemon left: a kind of record and a key (1 byte each), then its bytes; or changes
 //! (offset of 3 bytes, value of 1) of the memory that such records lie in.
 
 use rustix::fd::OwnedFd;

@@ -32,10 +32,12 @@ pub mod reply;
 pub mod request;
 pub mod root;
 pub mod s3;
+mod samples;
 pub mod sealed;
 pub mod signed;
 pub mod stream;
 pub mod token;
+pub mod trespass;
 pub mod uris;
 pub mod webdav;
 
@@ -72,6 +74,9 @@ pub const TARGETS: &[Target] = &[
     ("uris", uris::feed),
     ("webdav", webdav::feed),
 ];
+
+/// What is no decoder, and fed by name: it looks for what a client learns that it must not.
+pub const SEARCHES: &[Target] = &[("trespass", trespass::feed)];
 
 /// Drives what reads from memory: it never waits, but states how long it would.
 pub(crate) fn block_on<F: Future>(work: F) -> F::Output {

@@ -9,7 +9,7 @@ use std::panic::catch_unwind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tieline_decoders::invent::{Dice, LENGTH_MAX};
-use tieline_decoders::{TARGETS, Target, corpus};
+use tieline_decoders::{SEARCHES, TARGETS, Target, corpus};
 
 fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -21,7 +21,8 @@ fn main() -> Result<()> {
             TARGETS.iter().copied().try_for_each(|target| feed(target, each, seed))
         }
         ["feed", seconds, seed, name] => {
-            let target = TARGETS.iter().copied().find(|(target, _)| *target == name);
+            let target =
+                TARGETS.iter().chain(SEARCHES).copied().find(|(target, _)| *target == name);
             let target = target.with_context(|| format!("no decoder is {name}"))?;
             feed(target, Duration::from_secs(seconds.parse()?), seed.parse()?)
         }

@@ -21,6 +21,7 @@ pub fn feed(bytes: &[u8]) {
     // The checksum would stop nearly all of them.
     if let Some((raw, body)) = head.split_first_chunk_mut::<{ FrameHeader::LENGTH }>()
         && let Ok(header) = FrameHeader::decode(raw)
+        && header.body_length as usize == body.len()
     {
         *raw = header.encode(body);
     }

@@ -194,7 +194,7 @@ impl Shared {
             };
             let sized = |id| Some((id, *sizes.get(&id)?));
             let files = files.into_iter().filter_map(sized).collect();
-            self.bulk.with(mdt, |walk| walk.enqueue_files(files, false));
+            self.bulk.with(mdt, |walk| walk.enqueue_expected(files));
         }
     }
 
@@ -357,6 +357,7 @@ impl Shared {
         let Some(parent) = parent.filter(|_| size <= SMALL_MAX) else { return };
         let (used, flight) = self.bulk.with(mdt, |walk| {
             let flight = walk.flight(id).filter(|_| !known);
+            walk.wants(id, size);
             (walk.opened(caller, id, parent, known || flight.is_some()), flight)
         });
         METRICS.client_ahead_bytes.with_label_values(&["used"]).inc_by(used);

@@ -2,10 +2,16 @@
 //!
 //! Chunks are written under temporary names and renamed, the list last: whoever serves the
 //! directory meanwhile serves what was there before, or all of what is new.
+//!
+//! Invariant: nothing is written outside of the directory that was named, whatever links somebody
+//! puts into it meanwhile.
 
 use crate::list::{Chunk, Entry, Kind, LIST, List, key};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use tieline_types::{Algorithm, Digest, Encoding, RepositoryName};
@@ -40,7 +46,7 @@ pub fn freeze(
     let Freezer { list, mut made, .. } = freezer;
     let bytes = serde_json::to_vec(&list)?;
     made.list = Digest::of(&bytes);
-    place(&to.join(LIST), &bytes)?;
+    place(to, Path::new(LIST), &bytes)?;
     Ok(made)
 }
 
@@ -111,9 +117,9 @@ impl Freezer<'_> {
                 }
             };
             let digest = Digest::compute(Algorithm::Sha256, self.encoding, &stored);
-            let path = self.to.join(key(&digest));
-            if !path.exists() {
-                place(&path, &stored)?;
+            let name = key(&digest);
+            if !self.to.join(&name).exists() {
+                place(self.to, Path::new(&name), &stored)?;
             }
             let stored = stored.len() as u64;
             (self.made.bytes, self.made.stored) =
@@ -126,14 +132,69 @@ impl Freezer<'_> {
     }
 }
 
-/// A file appears whole or not at all.
-fn place(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
+/// A file appears below `to` whole or not at all.
+fn place(to: &Path, name: &Path, bytes: &[u8]) -> io::Result<()> {
+    let at = |error: io::Error| {
+        io::Error::new(error.kind(), format!("{}: {error}", to.join(name).display()))
+    };
+    fs::create_dir_all(to)?;
+    let folder = folder(to, name).map_err(at)?;
+    let file = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let draft = format!("{file}.draft-{}", std::process::id());
+    let remove = || {
+        let _ = rustix::fs::unlinkat(&folder, &draft, AtFlags::empty());
+    };
+    // One of a process that died, or somebody's link.
+    remove();
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let made = rustix::fs::openat(&folder, &draft, flags, Mode::from_raw_mode(0o666));
+    let mut made = File::from(made.map_err(|errno| at(errno.into()))?);
+    let written = made.write_all(bytes).and_then(|()| made.sync_all());
+    let placed =
+        written.and_then(|()| Ok(rustix::fs::renameat(&folder, &draft, &folder, file.as_str())?));
+    placed.inspect_err(|_| remove()).map_err(at)
+}
+
+/// The folder below `to` that a file lies in, made if it is not there; no link below is followed.
+fn folder(to: &Path, name: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // Links on the way to what was named are the publisher's.
+    let mut folder = rustix::fs::open(to, flags, Mode::empty())?;
+    for step in name.parent().into_iter().flat_map(Path::iter) {
+        match rustix::fs::mkdirat(&folder, step, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        folder = rustix::fs::openat(&folder, step, flags | OFlags::NOFOLLOW, Mode::empty())?;
     }
-    let draft = path.with_extension(format!("draft-{}", std::process::id()));
-    let mut file = File::create(&draft)?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all());
-    let placed = written.and_then(|()| fs::rename(&draft, path));
-    placed.inspect_err(|_| drop(fs::remove_file(&draft)))
+    Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn nothing_is_written_through_links() {
+        let folder = tempfile::tempdir().unwrap();
+        let [from, to, outside] = ["from", "to", "outside"].map(|name| folder.path().join(name));
+        for path in [&from, &to, &outside] {
+            fs::create_dir(path).unwrap();
+        }
+        fs::write(from.join("f"), "bytes").unwrap();
+        fs::write(outside.join("foreign"), "foreign").unwrap();
+        let name: RepositoryName = "sw.example.org".parse().unwrap();
+        let run = || freeze(&name, &from, &to, Encoding::Plain, &mut |_| ());
+        let draft = format!("{LIST}.draft-{}", std::process::id());
+        symlink(outside.join("foreign"), to.join(draft)).unwrap();
+        run().unwrap();
+        assert_eq!(fs::read_to_string(outside.join("foreign")).unwrap(), "foreign");
+        let chunks = fs::read_dir(&to).unwrap().flatten().find(|found| found.path().is_dir());
+        let chunks = chunks.unwrap().path();
+        fs::remove_dir_all(&chunks).unwrap();
+        symlink(&outside, &chunks).unwrap();
+        assert!(run().is_err());
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 1, "it went through the link");
+    }
 }

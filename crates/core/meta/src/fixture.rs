@@ -533,6 +533,7 @@ impl Client {
             number: RequestNumber(number),
             caller: self.caller.clone(),
             delegation: self.delegation.clone(),
+            may_be_root: false,
             of_items: self.of_items.clone(),
             answered_below: RequestNumber(self.confirmed),
         };

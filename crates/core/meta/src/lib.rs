@@ -12,6 +12,7 @@
 //!   transaction.
 //! * `names`, `permission`: what operations on names do alike, and who may do what.
 //! * `delegation`, `made`: who acts for another, and what of the tree he may touch.
+//! * `walked`: which ids a session may be told of.
 //! * `chunks`: the records of extents in the store (their arithmetic: `tieline_ranges::stored`).
 //! * `mirrors`: noting copies of chunks that are missing.
 //! * `exposed`: noting what is changed of pools whose files lie in a directory, too.
@@ -65,13 +66,13 @@ mod ops;
 mod permission;
 mod placement;
 mod quotas;
-mod reports;
 mod room;
 mod serials;
 mod sessions;
 mod settings;
 mod tape;
 mod view;
+mod walked;
 mod writers;
 
 pub use delegation::Delegation;
@@ -169,6 +170,8 @@ pub struct Asker {
     pub caller: Caller,
     /// The caller is spoken for by a door.
     pub delegation: Option<Arc<Delegation>>,
+    /// The connection's machine may ask as root, too: it is told of whatever it names.
+    pub may_be_root: bool,
     /// Of a batch: those of its items' callers.
     pub of_items: Vec<Option<Arc<Delegation>>>,
     /// Stored answers below this number are not needed any more.

@@ -7,12 +7,12 @@ use crate::made::MadeTable;
 use crate::opens::OpenTable;
 use crate::placement::{Placement, wall_time};
 use crate::quotas::{Following, Home, Quotas, Table, count};
-use crate::reports::Reports;
 use crate::room::Room;
 use crate::serials::{Counter, Serials, change_superblock};
 use crate::sessions::SessionTable;
 use crate::settings::Settings;
 use crate::view::Counted;
+use crate::walked::WalkTable;
 use crate::writers::WriterTable;
 use crate::{Coming, Opened, Parts, StartError};
 use std::collections::BTreeSet;
@@ -58,9 +58,9 @@ pub struct Mdt {
     pub(crate) taking: tokio::sync::Mutex<()>,
     pub(crate) sessions: SessionTable,
     pub(crate) opens: OpenTable,
-    pub(crate) reports: Reports,
     pub(crate) writers: WriterTable,
     pub(crate) made: MadeTable,
+    pub(crate) walks: WalkTable,
     pub(crate) serials: Serials,
     pub(crate) placement: Placement,
     pub(crate) quotas: Arc<Quotas>,
@@ -150,9 +150,9 @@ impl Mdt {
             taking: tokio::sync::Mutex::default(),
             sessions,
             opens: OpenTable::default(),
-            reports: Reports::default(),
             writers: WriterTable::default(),
             made: MadeTable::default(),
+            walks: WalkTable::default(),
             serials: Serials::new(store, Counter::File),
             placement: Placement::new(parts.world.clone()),
             quotas: Arc::new(quotas),
@@ -300,6 +300,7 @@ impl Mdt {
         self.leases.found(session);
         self.opens.end(session);
         self.writers.end(session);
+        self.walks.end(session);
         self.old_sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
         for (file, keeper, _) in self.sessions.orphans().await? {
             if keeper == session {

@@ -191,7 +191,7 @@ pub fn unlink_entry(
 
 pub fn directory_changed(view: &View<'_>, directory: &mut Inode) {
     directory.mtime = view.scene.at;
-    directory.ctime = view.scene.at;
+    directory.ctime = view.scene.changed(directory.ctime);
     directory.version = view.next_version(directory);
 }
 
@@ -218,7 +218,7 @@ pub async fn drop_name(
     view.touch_file(id, &inode);
     inode.names.retain(|other| other != name);
     inode.links = inode.names.len() as u32;
-    inode.ctime = view.scene.at;
+    inode.ctime = view.scene.changed(inode.ctime);
     if inode.links > 0 {
         view.put_inode(id, &inode);
         if view.scene.keeps_deleted {

@@ -54,6 +54,7 @@ pub use release::release;
 use crate::delegation;
 use crate::error::{Error, Result};
 use crate::view::View;
+use crate::walked;
 use tieline_types::{FileId, Version};
 pub use tieline_wire::TreeReply as Reply;
 use tieline_wire::meta::LeaseGrant;
@@ -74,11 +75,14 @@ macro_rules! run {
         /// Runs one request of the namespace, in its room.
         pub async fn run<'a>(view: &mut View<'a>, request: &'a Request) -> Result<Reply> {
             delegation::check(view, request).await?;
-            Ok(match request {
+            walked::check(view, request).await?;
+            let reply = match request {
                 $( Request::$name(message) => Reply::$name($room::run(view, message).await?), )*
                 // What is no transaction is answered by the service, or by others.
                 _ => return Err(Error::NotServed { op: request.op().name() }),
-            })
+            };
+            walked::note(view, &reply);
+            Ok(reply)
         }
     };
 }

@@ -27,8 +27,8 @@ const PRUNE_MAX: usize = 64;
 pub const RUNS_MAX: usize = 4;
 /// Runs of ended sessions that are remembered.
 const RETIRED_MAX: usize = 256;
-/// Tickets of a session that are noted, by number.
-const SHOWN_MAX: u64 = 4096;
+/// Tickets of a session that are noted. Clients number them as they like.
+const SHOWN_MAX: usize = 1024;
 /// Records that one transaction of an ending session deletes.
 const STEP: usize = 512;
 
@@ -251,13 +251,18 @@ impl SessionTable {
     /// Notes a ticket that was shown in a session, durably: who showed it may destroy it at once,
     /// and what he opened goes on.
     pub async fn note_shown(&self, session: SessionId, number: u64, shown: &Shown) -> Result<()> {
-        let mut transaction = self.store.begin().await?;
-        transaction.put(key::shown(session, number), shown.to_bytes());
-        if let Some(old) = number.checked_sub(SHOWN_MAX) {
-            transaction.delete(key::shown(session, old));
+        loop {
+            let mut transaction = self.store.begin().await?;
+            let noted = transaction.scan(shown_in(session), SHOWN_MAX).await?;
+            if let Some(oldest) = oldest_shown(&noted).filter(|_| noted.len() >= SHOWN_MAX) {
+                transaction.delete(oldest);
+            }
+            transaction.put(key::shown(session, number), shown.to_bytes());
+            match commit(transaction).await {
+                Err(error) if error.is_conflict() => {}
+                other => return other,
+            }
         }
-        transaction.commit().await?.durable.await?;
-        Ok(())
     }
 
     /// What was shown in a session under a number.
@@ -333,6 +338,12 @@ fn answers_of(session: SessionId) -> Range {
         key::answer(session, RequestNumber(0)),
         key::answer(SessionId(session.0 + 1), RequestNumber(0)),
     )
+}
+
+/// The note that was made first; before that one that cannot be read.
+fn oldest_shown(noted: &[(Vec<u8>, Vec<u8>)]) -> Option<Vec<u8>> {
+    let at = |value: &[u8]| Shown::from_bytes(value).ok().map(|shown| shown.at);
+    noted.iter().min_by_key(|(_, value)| at(value)).map(|(key, _)| key.clone())
 }
 
 fn shown_in(session: SessionId) -> Range {

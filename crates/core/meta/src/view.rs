@@ -13,6 +13,7 @@ use crate::made::MadeTable;
 use crate::placement::Placement;
 use crate::quotas::{self, Charge, Held, Quotas, Sums};
 use crate::serials::Serials;
+use crate::walked::WalkTable;
 use crate::writers::WriterTable;
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,6 +70,8 @@ pub struct Scene<'a> {
     pub keep_ms: u64,
     /// Locks that the session lost, and its client does not know yet.
     pub lost: &'a [LostLock],
+    /// What sessions hold, if this one is told of nothing else.
+    pub walks: Option<&'a WalkTable>,
 }
 
 /// Seconds that what a client says may lie ahead of our clock, as Kerberos takes it, too. What it
@@ -85,6 +88,12 @@ impl Scene<'_> {
     /// time that was set may lie anywhere.
     pub fn written(&self, said: Time, mtime: Time) -> Time {
         if said == mtime { said } else { said.min(self.latest()) }
+    }
+
+    /// When a file was changed that was last changed `before`. What a client did by itself may
+    /// come after what was done later.
+    pub fn changed(&self, before: Time) -> Time {
+        self.at.max(before)
     }
 
     /// Refuses files of other MDTs.

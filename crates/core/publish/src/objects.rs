@@ -69,7 +69,7 @@ impl Objects {
             fs::create_dir_all(folder).map_err(at)?;
         }
         let draft = self.drafts.join(self.serial.fetch_add(1, Ordering::Relaxed).to_string());
-        let mut file = File::create(&draft).map_err(at)?;
+        let mut file = File::create_new(&draft).map_err(at)?;
         file.write_all(bytes).and_then(|()| fs::rename(&draft, path)).map_err(at)
     }
 

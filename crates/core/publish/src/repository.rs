@@ -255,11 +255,15 @@ impl Repository {
             new: objects.new.load(Ordering::Relaxed),
             new_bytes: objects.new_bytes.load(Ordering::Relaxed),
         };
-        if is_unchanged && before.as_ref().is_some_and(|before| before.ttl.as_secs() == ttl) {
-            return Ok(published);
-        }
         let stored = |what: io::Result<Digest>| what.map_err(io_at(&self.storage));
         let certificate = stored(objects.put(&certificate, Kind::Certificate))?;
+        // By another key the same tree is signed anew: the former is on no whitelist any more.
+        let is_same = |before: &Manifest| {
+            before.ttl.as_secs() == ttl && before.certificate == Some(certificate)
+        };
+        if is_unchanged && before.as_ref().is_some_and(is_same) {
+            return Ok(published);
+        }
         let packed = match before.as_ref().and_then(|before| before.history) {
             Some(digest) => self.object(&digest, Kind::History).ok().map(|bytes| (digest, bytes)),
             None => None,
@@ -340,7 +344,9 @@ impl Repository {
     /// A file of the storage, in place of the one that was there.
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Error> {
         let (path, draft) = (self.storage.join(name), self.storage.join(OWN).join("draft"));
-        let written = File::create(&draft).and_then(|mut file| {
+        // One of a process that died, or somebody's link.
+        let _ = fs::remove_file(&draft);
+        let written = File::create_new(&draft).and_then(|mut file| {
             file.write_all(bytes)?;
             file.sync_all()
         });

@@ -92,6 +92,8 @@ pub enum EditError {
     InvitationsFull,
     #[error("this invitation was used, is over, or was never given: ask for another one")]
     NotInvited,
+    #[error("{0} has no open invitation: `tieline site list` shows who has")]
+    NoInvitation(SiteName),
     #[error("a server brings 1 to {OSTS_PER_SERVER_MAX} OSTs, an MDT, or both")]
     NothingBrought,
     #[error("a server is reached at 1 to {ADDRESSES_MAX} addresses HOST:PORT")]
@@ -133,7 +135,7 @@ impl EditError {
             }
             Self::NoDoor(_) => ErrorKind::NotFound,
             Self::Door(_) | Self::ServerNoDoor(_) | Self::Hsm(_) => ErrorKind::InvalidArgument,
-            Self::NoIssuer(_) => ErrorKind::NotFound,
+            Self::NoIssuer(_) | Self::NoInvitation(_) => ErrorKind::NotFound,
             Self::Issuer(_) => ErrorKind::InvalidArgument,
             Self::DoorsFull | Self::IssuersFull => ErrorKind::NoSpace,
             Self::NoRealm => ErrorKind::NotSupported,
@@ -182,6 +184,7 @@ pub fn apply(map: &FederationMap, edit: &MapEdit, now_ms: u64) -> Result<Federat
                 Invitation { site: site.clone(), digest: *digest, until_ms: *until_ms };
             site_invite(&mut map, invitation, now_ms)?;
         }
+        MapEdit::SiteUninvite(site) => site_uninvite(&mut map, site, now_ms)?,
         MapEdit::SiteJoin(join) => site_join(&mut map, join, now_ms)?,
         MapEdit::RepositoryAdd(add) => repository_add(&mut map, add)?,
         MapEdit::RepositoryTrust(add) => repository_trust(&mut map, add)?,
@@ -350,6 +353,17 @@ fn site_invite(
         return Err(EditError::InvitationsFull);
     }
     invitations.push(invitation);
+    Ok(())
+}
+
+fn site_uninvite(map: &mut FederationMap, site: &SiteName, now_ms: u64) -> Result<(), EditError> {
+    let invitations = map.invitations.get_or_insert_default();
+    invitations.retain(|known| known.until_ms > now_ms);
+    let before = invitations.len();
+    invitations.retain(|known| known.site != *site);
+    if invitations.len() == before {
+        return Err(EditError::NoInvitation(site.clone()));
+    }
     Ok(())
 }
 
@@ -725,6 +739,10 @@ mod tests {
         assert_eq!(joins(&late, &join), Err(EditError::NotInvited));
 
         let invited = apply(&map(), &invite(NOW + 1)).unwrap();
+        let back = apply(&invited, &MapEdit::SiteUninvite(site.clone())).unwrap();
+        assert_eq!(joins(&back, &join), Err(EditError::NotInvited));
+        let twice = apply(&back, &MapEdit::SiteUninvite(site.clone()));
+        assert_eq!(twice, Err(EditError::NoInvitation(site.clone())));
         let stranger = SiteJoin { secret: [8; 32], ..join.clone() };
         assert_eq!(joins(&invited, &stranger), Err(EditError::NotInvited));
         let homeless = SiteJoin { addresses: vec!["b".into()], ..join.clone() };

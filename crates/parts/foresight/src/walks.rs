@@ -15,6 +15,12 @@
 //! are not here any more, brings its neighbours', and in a walk those of the directories behind, in
 //! the order of their paths: so go `git`, `tar`, `find`, and whoever lists before he reads.
 //!
+//! What others opened before is *expected*, and has a queue of its own. It comes before what is
+//! guessed so where it came true lately, behind it where that has not shown, and not at all where
+//! it was wrong: nothing that was learned takes the place of what would be done without it. What
+//! comes for nothing is bounded by what is opened.
+//!
+//! * [`queues`]: which files are asked for next.
 //! * [`trails`]: in which order files are opened, here and by others before.
 //! * [`pass`]: which were opened.
 //!
@@ -29,8 +35,10 @@ use tieline_wire::trees::Trail;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use trails::Trails;
+pub use trails::merge;
 
 mod pass;
+mod queues;
 mod trails;
 
 /// Entries that come with the first visit to a directory: what most have.
@@ -70,11 +78,14 @@ const BYTES_RAISE_MAX: u64 = 32 << 20;
 const BYTES_CREDIT_MAX: u64 = 256 << 20;
 const BYTES_CREDIT_MIN: u64 = 16 << 10;
 const BYTES_USED_GAIN: u64 = 4;
-/// Of what was brought ahead a tenth must be used in the long run: over 50 ms a file that is here
+/// So much may come for nothing as was opened, so many times: over 50 ms a file that is here
 /// already saves a round trip, in which a link of 1 Gbit/s carries 6 MB.
-const WASTE_MAX: u64 = 10;
-/// What is brought before that is looked at.
-const WASTE_FREE: u64 = 64 << 20;
+const WASTE_MAX: u64 = 5;
+/// The same before anything was opened.
+const WASTE_FREE: u64 = 16 << 20;
+/// Of what may come for nothing one file that is guessed takes such a part at most: a library is
+/// not worth all the small files that could come for it.
+const GUESS_PART: u64 = 16;
 /// Older history counts half, again and again.
 const HISTORY: u64 = 1 << 30;
 /// Whoever waits for a file that did not come has so much of what came for nothing forgiven: it is
@@ -88,6 +99,8 @@ pub const SMALL_MAX: u64 = 4 << 20;
 const FILES_MAX: usize = 512;
 const FILES_BYTES: u64 = 1 << 20;
 const FILE_PAGES_MAX: usize = 4;
+/// Large ones that wait for room, and let others pass.
+const LATE_MAX: usize = 64;
 /// What was brought and not opened is here for so long.
 pub const AHEAD_KEPT: Duration = Duration::from_secs(60);
 /// Bytes that were brought and not opened yet: more would push out what is needed first. Ten round
@@ -203,13 +216,17 @@ pub struct Walk {
     caller: Caller,
     /// Files: to be brought, and brought and not opened yet, with their bytes.
     files: VecDeque<(FileId, u64)>,
+    /// The same by what others opened.
+    expected: VecDeque<(FileId, u64)>,
     files_ahead: FilesAhead,
     file_credit: u64,
     file_raise: u64,
     file_pages: usize,
-    /// Bytes that were brought ahead, and those of them that were used.
+    /// Bytes that were brought ahead or are on their way, and those of them that were used.
     brought: u64,
     used: u64,
+    /// Bytes of all files that were opened.
+    wanted: u64,
     /// Directories that came.
     came: BTreeSet<FileId>,
     /// Those whose files stand in the queue or did, and since when.
@@ -529,6 +546,7 @@ impl Walk {
         self.queue.clear();
         self.queued.clear();
         self.files.clear();
+        self.expected.clear();
         self.ahead.clear();
         self.files_ahead = FilesAhead::default();
         self.filed.clear();
@@ -543,7 +561,15 @@ impl Walk {
     pub fn opened(&mut self, caller: &Caller, id: FileId, parent: FileId, is_known: bool) -> u64 {
         self.caller = caller.clone();
         self.pass.opened(id);
+        self.trails.came_true(parent, id);
         self.note_read(id, parent, is_known)
+    }
+
+    /// A file of so many bytes is about to be opened.
+    pub fn wants(&mut self, id: FileId, size: u64) {
+        if !self.pass.has(id) {
+            self.wanted += size;
+        }
     }
 
     fn note_read(&mut self, id: FileId, parent: FileId, is_known: bool) -> u64 {
@@ -619,7 +645,7 @@ impl Walk {
         if self.file(parent) {
             self.front = Some(parent);
             // Who knows what others opened there need not guess.
-            if !self.trails.tells(parent) {
+            if !self.trails.suffices(parent) {
                 return Some(parent);
             }
         }
@@ -631,93 +657,11 @@ impl Walk {
             }
             self.front = after(self.front?);
             let next = self.front?;
-            if !self.trails.tells(next) && self.file(next) {
+            if !self.trails.suffices(next) && self.file(next) {
                 return Some(next);
             }
         }
         None
-    }
-
-    /// Files to be brought: before all else, or after.
-    pub fn enqueue_files(&mut self, files: Vec<(FileId, u64)>, is_next: bool) {
-        let room = QUEUE_MAX.saturating_sub(self.files.len());
-        let mut new = vec![];
-        for (id, size) in files.into_iter().take(room) {
-            if !self.files_ahead.has(id) && !self.pass.has(id) && self.note_asked(id, false) {
-                new.push((id, size));
-            }
-        }
-        if is_next {
-            new.into_iter().rev().for_each(|one| self.files.push_front(one));
-        } else {
-            self.files.extend(new);
-        }
-    }
-
-    pub fn has_files(&self) -> bool {
-        !self.files.is_empty()
-    }
-
-    /// The next files to be asked for. `room`: how many bytes may come.
-    pub fn next_files(&mut self, room: u64) -> Option<FilesJob> {
-        self.files_ahead.expire();
-        if self.brought > WASTE_FREE + WASTE_MAX * self.used {
-            return None;
-        }
-        let may = room.min(self.file_credit).min(self.files_ahead.room());
-        if self.file_pages >= FILE_PAGES_MAX || may < BYTES_CREDIT_MIN || self.files.is_empty() {
-            return None;
-        }
-        let (mut files, mut bytes) = (vec![], 0);
-        // A large one comes when it is worth its bytes, and those behind it wait.
-        while let Some(&(id, size)) = self.files.front()
-            && files.len() < FILES_MAX
-            && bytes < may.min(FILES_BYTES)
-            && (size <= BYTES_RAISE_FIRST || bytes + size <= may)
-        {
-            self.files.pop_front();
-            bytes += size;
-            files.push((id, size));
-        }
-        if files.is_empty() {
-            return None;
-        }
-        self.file_credit = self.file_credit.saturating_sub(bytes);
-        self.file_pages += 1;
-        let ids: Vec<FileId> = files.iter().map(|(id, _)| *id).collect();
-        let (under, _) = self.fly(&ids);
-        Some(FilesJob { files, caller: self.caller.clone(), under })
-    }
-
-    /// A question about files has been answered. `unreached`: those that the answer did not come
-    /// to.
-    pub fn files_landed(
-        &mut self,
-        asked: &[(FileId, u64)],
-        told: &BTreeSet<FileId>,
-        unreached: &[(FileId, u64)],
-    ) {
-        self.file_pages = self.file_pages.saturating_sub(1);
-        for (id, size) in asked {
-            self.flights.remove(id);
-            if told.contains(id) {
-                // It may go and be asked for again at any time.
-                self.asked.remove(id);
-                self.files_ahead.add(*id, *size);
-                self.brought += size;
-            } else {
-                self.file_credit += size;
-            }
-        }
-        if self.brought > HISTORY {
-            (self.brought, self.used) = (self.brought / 2, self.used / 2);
-        }
-        unreached.iter().rev().for_each(|one| self.files.push_front(*one));
-    }
-
-    /// Bytes that came ahead, and of these those that were used.
-    pub fn bytes(&self) -> (u64, u64) {
-        (self.brought, self.used)
     }
 
     #[cfg(test)]

@@ -274,6 +274,22 @@ impl Known {
         keep.put(MOUNT, 0, &[&head, &self.map.current().signed.to_bytes()])
     }
 
+    /// Puts it down again whenever another key signs the map: the daemon after this one is not to
+    /// believe the one of before.
+    async fn keep(self, keep: Keep) {
+        let (mut news, mut kept) = (self.map.subscribe(), None);
+        let mut key = self.map.current().key.clone();
+        while news.changed().await.is_ok() {
+            let now = self.map.current().key.clone();
+            if now != key {
+                // The one of before goes when this one is there.
+                let put = self.put(&keep);
+                drop(std::mem::replace(&mut kept, put));
+                key = now;
+            }
+        }
+    }
+
     fn read(record: &Record) -> anyhow::Result<Self> {
         let damaged = || anyhow!("what an earlier daemon knew cannot be read");
         let bytes = record.bytes();
@@ -316,6 +332,8 @@ impl Mounted {
         files.recover().await;
         let kept = known.put(&held.keep);
         drop(own);
+        let key = known.key.clone();
+        tokio::spawn(known.keep(held.keep.clone()));
         let taken = held.taken.take().context("a mount is taken from a holder")?;
         let beginning = Beginning::Taken(taken);
         // Programs wait for this daemon, whether servers can be reached or not.
@@ -323,7 +341,7 @@ impl Mounted {
         let (people, believed) = people_of(&task.options, &files, guard, before).await?;
         let kept = kept.into_iter().chain(put_believed(&held.keep, believed)).collect();
         let beginning = (beginning, people);
-        Self::attach(task, files, admin_world, ((known.key, origin), kept), beginning).await
+        Self::attach(task, files, admin_world, ((key, origin), kept), beginning).await
     }
 
     async fn begin(task: Task, held: Option<&mut Held>) -> anyhow::Result<Self> {
@@ -386,6 +404,7 @@ impl Mounted {
             looked.map_err(|_| anyhow!("the MDS of the root does not answer"))??;
             let known = Known { map: map.clone(), key: key.clone(), root };
             let kept = known.put(&keep);
+            tokio::spawn(known.keep(keep.clone()));
             let beginning = Beginning::Mounted(held.map(|held| held.hand_over()));
             let (people, believed) = people_of(&task.options, &files, guard, None).await?;
             let kept = kept.into_iter().chain(put_believed(&keep, believed)).collect();

@@ -184,6 +184,14 @@ impl Identities {
         }
     }
 
+    /// Is root of the machine at the other end root here, whoever of its users asks?
+    pub fn may_be_root(&self, principal: Option<&Arc<str>>) -> bool {
+        let Some(principal) = principal else { return true };
+        let current = self.map.current();
+        let trust = trust_of(principal, current.map.security.as_ref());
+        trust.is_some_and(|trust| trust.believes_root())
+    }
+
     /// The same for what somebody did by himself and tells of now: who did each item.
     pub async fn settle_batch(
         &self,

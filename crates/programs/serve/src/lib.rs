@@ -35,6 +35,7 @@ mod node;
 mod osts;
 mod peers;
 mod published;
+mod reports;
 pub mod room;
 pub mod run;
 pub mod settings;
@@ -48,6 +49,7 @@ use crate::identities::Identities;
 use crate::maps::MapKeeper;
 use crate::node::Node;
 use crate::peers::Peers;
+use crate::reports::Reports;
 use crate::room::Disks;
 use crate::tended::{TapeDrivers, TendedMdt};
 use std::collections::BTreeMap;
@@ -234,6 +236,7 @@ pub async fn start(
         guard: parts.guard.clone(),
         mdt_index,
         edits: Edits::default(),
+        reports: Reports::default(),
     });
     let mut tasks = vec![
         tokio::spawn(watch_osts(

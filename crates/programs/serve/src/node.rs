@@ -20,6 +20,7 @@ use crate::exposed;
 use crate::identities::{Errand, Identities, Who, pool_admin, site_admin};
 use crate::maps::MapKeeper;
 use crate::peers::Peers;
+use crate::reports::Reports;
 use crate::tended;
 use bytes::Bytes;
 use std::net::SocketAddr;
@@ -33,16 +34,18 @@ use tieline_net::{CallContext, Notifier, Peer, Reply, Response, Service};
 use tieline_tend::Tender;
 use tieline_types::{
     Caller, ClientId, ErrorKind, FsName, Grant, LostLock, MdtIndex, ObjectName, Role, SessionId,
-    Time, Uid,
+    Shown, Time, Uid,
 };
-use tieline_wire::capability::CapabilityNews;
+use tieline_wire::capability::{CapabilityNews, RenewCapabilityKey, RenewCapabilityKeyReply};
 use tieline_wire::chores::ListChores;
 use tieline_wire::data::{OstStatus, OstStatusReply, ReadObject};
-use tieline_wire::federation::{Drain, DrainReply, EditMap, EditMapReply, GetMap, MapEdit};
+use tieline_wire::federation::{
+    Drain, DrainReply, EditMap, EditMapReply, GetMap, MapEdit, SiteJoin,
+};
 use tieline_wire::handshake::{VERSION, VERSION_OLDEST};
 use tieline_wire::identity::{EditIdentities, IdentityEdit, ListIdentities, Prove};
 use tieline_wire::ledger::{CheckMdt, DumpMdt, Undelete};
-use tieline_wire::mirrors::{FetchChunk, VerifyObject};
+use tieline_wire::mirrors::{FetchChunk, ReportPlace, ReportPlaceReply, VerifyObject};
 use tieline_wire::quotas::{QuotaNews, QuotaShares};
 use tieline_wire::tape::{DriveTape, TapeContent};
 use tieline_wire::{Answerer, Failure, Hello, PeerRole, Refusal, Request, Welcome};
@@ -80,6 +83,7 @@ pub struct Node {
     pub guard: Arc<Guard>,
     pub mdt_index: Option<MdtIndex>,
     pub edits: Edits,
+    pub reports: Reports,
 }
 
 /// What a welcome says of a session.
@@ -196,6 +200,7 @@ impl Node {
             Request::DumpMdt(message) => self.dump(&who, message).await,
             Request::CheckMdt(message) => self.check(&who, message).await,
             Request::ListChores(_) => self.chores(&who),
+            Request::RenewCapabilityKey(_) => self.renew_capability_key(&who),
             Request::Drain(message) => self.drain(&who, &message),
             Request::EditIdentities(message) => {
                 self.edits.once(asked, self.edit_identities(&who, &message)).await
@@ -289,8 +294,9 @@ impl Node {
         };
         let what = format!("change the federation map: {}", message.edit);
         let is_join = matches!(message.edit, MapEdit::SiteJoin(_));
-        if !is_join {
-            self.identities.check_role(who, self.operator, &what, &suffices)?;
+        match &message.edit {
+            MapEdit::SiteJoin(join) => self.check_joiner(who, join)?,
+            _ => self.identities.check_role(who, self.operator, &what, &suffices)?,
         }
         // Whether it is known who joins, and with which right, is seen when he has.
         let deed = (!is_join).then(|| self.audit.begin(who, vec![what]));
@@ -312,6 +318,17 @@ impl Node {
             self.audit.begin(who, vec![what]).ended(Ok(()))?;
         }
         Ok(Reply::new::<EditMap>(&EditMapReply { version }))
+    }
+
+    /// Who joins under a name has its keys: else an invitation would make a server of anybody's.
+    fn check_joiner(&self, who: &Who, join: &SiteJoin) -> Result<(), Failure> {
+        let (Some(proven), Some(named)) = (&who.principal, &join.principal) else { return Ok(()) };
+        if **proven == **named {
+            return Ok(());
+        }
+        let named = Shown(named.as_bytes());
+        let why = format!("{proven} joins and says to be {named}: join with the keytab of {named}");
+        Err(self.identities.deny(ErrorKind::PermissionDenied, who.principal.as_ref(), why))
     }
 
     fn now_ms(&self) -> u64 {
@@ -371,6 +388,12 @@ impl Node {
         Ok(Reply::new::<ListChores>(&deed.ended(Ok(tender.list()))?))
     }
 
+    fn renew_capability_key(&self, who: &Who) -> Response {
+        let (mdt, deed) = self.operated(who, "renew the key of the MDT's capabilities")?;
+        mdt.renew_capability_key();
+        deed.ended(Ok(Reply::new::<RenewCapabilityKey>(&RenewCapabilityKeyReply {})))
+    }
+
     async fn check(&self, who: &Who, message: CheckMdt) -> Response {
         let what = if message.is_repair { "repair the MDT" } else { "check the MDT" };
         let (_, deed) = self.operated(who, what)?;
@@ -397,9 +420,13 @@ impl Node {
             number: context.number,
             caller: if is_raised { Caller::root() } else { who.caller.clone() },
             delegation: who.delegation.clone(),
+            may_be_root: self.identities.may_be_root(context.principal.as_ref()),
             of_items: doers.iter().map(|doer| doer.delegation.clone()).collect(),
             answered_below: context.envelope.answered_below,
         };
+        if matches!(request, Request::ReportPlace(_)) && !self.reports.hears(&asker.caller) {
+            return Ok(Reply::new::<ReportPlace>(&ReportPlaceReply {}));
+        }
         let what = act.and_then(|act| act.what).filter(|_| asker.caller.is_root());
         let deed = what.map(|what| self.audit.begin(who, vec![what]));
         let answer = mdt.call(&asker, &request).await;

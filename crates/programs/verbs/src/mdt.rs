@@ -19,6 +19,7 @@ use tieline_machine::becoming::become_user;
 use tieline_serve::run::{open_empty_store, open_log};
 use tieline_serve::settings::{Engine, Plan, Settings};
 use tieline_types::{MdtIndex, Time, Version};
+use tieline_wire::capability::RenewCapabilityKey;
 use tieline_wire::ledger::DumpMdt;
 use tieline_world::World;
 
@@ -34,6 +35,15 @@ pub enum MdtVerb {
         /// Only what was committed after this version (from the change log)
         #[arg(long, value_name = "VERSION")]
         since: Option<u64>,
+        /// Path below the file system, or tieline://HOST[:PORT]/FS
+        #[arg(long)]
+        fs: Option<OsString>,
+    },
+    /// Have an MDT let clients at bytes by another key from now on: what the old one signed ends
+    RenewKey {
+        /// Which MDT
+        #[arg(long)]
+        mdt: u16,
         /// Path below the file system, or tieline://HOST[:PORT]/FS
         #[arg(long)]
         fs: Option<OsString>,
@@ -84,6 +94,7 @@ pub fn run(verb: MdtVerb) -> anyhow::Result<()> {
     crate::log_start();
     match verb {
         MdtVerb::Dump { mdt, since, fs } => dump(MdtIndex(mdt), since.map(Version), fs),
+        MdtVerb::RenewKey { mdt, fs } => renew_key(MdtIndex(mdt), fs),
         MdtVerb::Verify { json, paths } => verify(&paths, json),
         MdtVerb::Restore { settings, up_to_hole, json, paths } => {
             restore_store(&settings, &paths, up_to_hole, json)
@@ -127,6 +138,19 @@ fn dump(mdt: MdtIndex, since: Option<Version>, fs: Option<OsString>) -> anyhow::
         out.write_all(&Frame::End(sum.end()).to_bytes()).map_err(cut)?;
         out.flush().map_err(cut)?;
         line.close().await;
+        Ok(())
+    })
+}
+
+fn renew_key(mdt: MdtIndex, fs: Option<OsString>) -> anyhow::Result<()> {
+    crate::log_start();
+    let location = Location::find_word(fs.as_deref())?;
+    operator::run(&location, |operator| async move {
+        let line = operator.dial(mdt)?;
+        let answer = line.call(RenewCapabilityKey {}).await;
+        line.close().await;
+        answer?;
+        println!("{} has another key; data servers hear of it within seconds", mdt.label());
         Ok(())
     })
 }

@@ -29,6 +29,14 @@ pub enum Site {
         /// The site's name, such as fnal
         site: SiteName,
     },
+    /// Take back a site's invitations that nobody has used
+    Uninvite {
+        /// Path below the file system, or tieline://HOST[:PORT]/FS
+        #[arg(long)]
+        fs: Option<OsString>,
+        /// The site's name, such as fnal
+        site: SiteName,
+    },
     /// List the sites, what they hold, and who is invited
     List {
         #[arg(long)]
@@ -44,6 +52,12 @@ pub fn run(verb: Site) -> anyhow::Result<()> {
         Site::Invite { fs, valid, json, site } => {
             let span: Span = valid.parse().map_err(|error| Usage(format!("--valid: {error}")))?;
             invite(&Location::find_fs(fs.as_deref(), None)?, site, span, json)
+        }
+        Site::Uninvite { fs, site } => {
+            shell::run(&Location::find_fs(fs.as_deref(), None)?, |shell| async move {
+                shell.files.edit_map(&shell.caller, MapEdit::SiteUninvite(site)).await?;
+                Ok(())
+            })
         }
         Site::List { json, name } => list(name, json),
     }

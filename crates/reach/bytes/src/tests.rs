@@ -174,6 +174,60 @@ async fn a_damaged_copy_is_reported_and_the_other_read() {
     assert_eq!(fault.kind, ErrorKind::Corrupt);
 }
 
+/// Where it proves nothing, or what it proves is of other bytes.
+#[tokio::test(start_paused = true)]
+async fn a_place_that_lies_is_passed_by_and_reported_and_asked_last() {
+    for is_silent in [true, false] {
+        let fake = Arc::new(Fake::default());
+        let (chunk, bytes) = fake.chunk(LENGTH);
+        match is_silent {
+            true => drop(fake.lock().proofless.insert(NEAR)),
+            false => fake.lie(NEAR),
+        }
+        let client = fake.client(Near::default());
+        let nearest = client.chunks.osts.places_in_order(&chunk, 10);
+        assert_eq!(nearest[0].ost, NEAR);
+        for range in [5000..5010, 0..LENGTH as u64, 700_000..900_000] {
+            let found = client.chunks.fetch(&chunk, range.clone(), &whose()).await.unwrap();
+            let from = (range.start - found.0) as usize;
+            let length = (range.end - range.start) as usize;
+            assert_eq!(found.1[from..][..length], bytes[range.start as usize..range.end as usize]);
+        }
+        assert_eq!(client.chunks.osts.places_in_order(&chunk, 10)[0].ost, FAR);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let reports = fake.lock().reports.clone();
+        assert_eq!(reports.iter().map(|one| one.ost).collect::<Vec<_>>(), [NEAR], "once");
+    }
+}
+
+/// The way past the site's cache, and the node's, is verified as well.
+#[tokio::test(start_paused = true)]
+async fn invented_bytes_are_in_no_cache_and_go_to_nobody() {
+    let fake = Arc::new(Fake::default());
+    let (chunk, _) = fake.chunk(LENGTH);
+    [NEAR, FAR].into_iter().for_each(|ost| fake.lie(ost));
+    let (node, site) = (Arc::new(Cache::default()), Arc::new(Site::default()));
+    let both = Near { node: Some(node.clone()), site: Some(site.clone()), ..Near::default() };
+    let alone = Near { node: Some(node.clone()), ..Near::default() };
+    for near in [Near::default(), alone, both] {
+        let client = fake.client(near);
+        for range in [5000..5010, 0..LENGTH as u64] {
+            let fault = client.chunks.fetch(&chunk, range, &whose()).await.unwrap_err();
+            assert_eq!(fault.kind, ErrorKind::Corrupt);
+            let says = tieline_servers::Error::from(fault).to_string();
+            let parts = ["of file", "OST000", "tieline fsck", "mirror verify"];
+            assert!(parts.iter().all(|part| says.contains(part)), "{says}");
+        }
+        assert!(client.chunks.store_whole(&chunk, &whose()).await.is_err());
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(node.0.lock().unwrap().is_empty() && site.0.lock().unwrap().is_empty());
+    // Without a digest nobody can tell: that is what new chunks must have one for.
+    let client = fake.client(Near::default());
+    let chunk = ChunkRef { digest: None, ..chunk };
+    assert!(client.chunks.fetch(&chunk, 0..10, &whose()).await.is_ok());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_slow_place_gets_company_and_a_silent_one_ends_in_time() {
     let fake = Arc::new(Fake::default());

@@ -28,7 +28,10 @@ impl Servers {
         let asked = self.once(server, &Caller::root(), GetMap {}, Bulk::Empty, deadline).await?;
         let unreadable = |_| Error::local(ErrorKind::Protocol, "federation map of a server");
         let signed = SignedMap::from_bytes(&asked.0.signed).map_err(unreadable)?;
-        let untrusted = |_| Error::local(ErrorKind::Unauthenticated, "federation map of a server");
+        let untrusted = |error| {
+            let what = format!("federation map of {}: {error}", server.addresses.join(", "));
+            Error::local(ErrorKind::Unauthenticated, what)
+        };
         self.map.offer(signed).map_err(untrusted)?;
         let now = self.map.current();
         let is_newer = now.map.version > before.map.version;

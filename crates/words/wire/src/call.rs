@@ -296,6 +296,7 @@ calls! {
         52 ReadFiles trees::ReadFiles => trees::ReadFilesReply;
         // The right to bytes, at an MDS.
         75 GetCapability capability::GetCapability => capability::GetCapabilityReply;
+        77 RenewCapabilityKey capability::RenewCapabilityKey => capability::RenewCapabilityKeyReply;
         // Quotas, at an MDS.
         80 GetQuota quotas::GetQuota => quotas::Quota;
         81 SetQuota quotas::SetQuota => quotas::SetQuotaReply;

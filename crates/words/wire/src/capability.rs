@@ -18,6 +18,14 @@ pub struct Holder(
     pub [u8; 16],
 );
 
+/// Ends everything that an MDT signed: it has another key from now on. Only who may dump the MDT
+/// may ask it.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct RenewCapabilityKey {}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct RenewCapabilityKeyReply {}
+
 /// What is signed.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Capability {

@@ -167,6 +167,9 @@ pub enum MapEdit {
     /// Mounts a repository in CVMFS's format in the root directory.
     #[n(94)]
     RepositoryTrust(#[n(0)] RepositoryTrust),
+    /// Takes back every invitation of a site.
+    #[n(95)]
+    SiteUninvite(#[n(0)] SiteName),
 }
 
 /// A repository as it is mounted.

@@ -61,6 +61,7 @@ impl fmt::Display for MapEdit {
             Self::KeyRotate => f.write_str("map rotate-key"),
             Self::IssuerRemove(url) => write!(f, "issuer remove {url}"),
             Self::SiteInvite { site, .. } => write!(f, "site invite {site}"),
+            Self::SiteUninvite(site) => write!(f, "site uninvite {site}"),
             Self::SiteJoin(join) => write!(f, "join at {}", join.addresses.join(", ")),
             Self::RepositoryAdd(add) => {
                 let sources = add.sources.join(" ");

@@ -106,6 +106,9 @@ fn nobody_is_waited_for_who_has_no_right() -> Result<()> {
 
 /// Promise 170: Who may write a file and not read or run it is told no byte of it, nor where its
 /// bytes are.
+///
+/// Promise 172: Below a directory that somebody may not search he is told of nothing by the ids
+/// that he names: no name, no target, no attribute and no byte of what is not his own.
 #[test]
 fn nobody_is_told_more_than_he_may_know() -> Result<()> {
     alone(|| with_scene("krb5i", async |scene| told::attack(scene).await))

@@ -195,6 +195,11 @@ fn who_was_not_invited_changes_nothing() -> Result<()> {
             let refused = federation.try_tieline(&words)?;
             assert!(!refused.status.success() && refused.stderr.contains(why), "{refused:?}");
         }
+        let withdrawn = self::letter(&invite(federation, "bnl")?)?;
+        federation.tieline(&["site", "uninvite", "--fs", mount, "bnl"])?;
+        let refused = federation.try_tieline(&join_words(&withdrawn, &address, &dir, &ost)?)?;
+        assert!(!refused.status.success(), "{refused:?}");
+        assert!(refused.stderr.contains("this invitation was used, is over"), "{refused:?}");
         let targets = |text: &str| text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
         let after = federation.tieline(&["map", "show", mount])?;
         assert_eq!(targets(&before), targets(&after));

@@ -104,6 +104,7 @@ pub fn touched(request: &Request, reads_all: bool) -> Option<Vec<Touch<'_>>> {
         | R::ReclaimShares(_)
         | R::DumpMdt(_)
         | R::CheckMdt(_)
+        | R::RenewCapabilityKey(_)
         | R::ListChores(_) => return None,
         // Not an MDT's.
         R::GetMap(_)

@@ -17,7 +17,7 @@ use crate::mdt::Mdt;
 use crate::permission::{self, READ, SEARCH, WRITE};
 use crate::placement::wall_time;
 use crate::view::{Keepers, View};
-use crate::{Asker, chunks, ops};
+use crate::{Asker, chunks, ops, walked};
 use std::collections::BTreeSet;
 use tieline_auth::capability::{Serial, server_holder};
 use tieline_auth::principal_at;
@@ -36,6 +36,11 @@ impl Mdt {
     /// What OSSs must know to judge what was given here.
     pub fn capability_news(&self) -> CapabilityNewsReply {
         self.issuer.news(self.now_ms())
+    }
+
+    /// Everything that was given here ends, with the key that signed it.
+    pub fn renew_capability_key(&self) {
+        self.issuer.renew();
     }
 
     /// To be taken before the rights of an open are looked at; `None` where no rights are given.
@@ -105,6 +110,9 @@ impl Mdt {
         let nobody = Keepers::new();
         let scene = self.scene(asker, grant, &map.map, &nobody);
         let mut view = View::new(scene, self.parts.store.begin().await?);
+        if request.is_read {
+            walked::reach(&mut view, id).await?;
+        }
         let inode = view.inode(id).await?;
         ops::open_kind(id, &inode)?;
         for (is_wanted, wish) in [(request.is_read, READ), (request.is_write, WRITE)] {

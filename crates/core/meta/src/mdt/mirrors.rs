@@ -17,16 +17,9 @@ use tieline_wire::mirrors::{
 
 impl Mdt {
     /// Somebody found a place bad: the worker has its OSS look.
-    pub(crate) fn report_place(
-        &self,
-        asker: &Asker,
-        report: &ReportPlace,
-    ) -> Result<ReportPlaceReply> {
+    pub(crate) fn report_place(&self, report: &ReportPlace) -> Result<ReportPlaceReply> {
         if report.chunk.mdt != self.settings.mdt {
             return Err(Error::Invalid { what: "the chunk belongs to another MDT" });
-        }
-        if !self.reports.hears(&asker.caller) {
-            return Ok(ReportPlaceReply {});
         }
         let (chunk, ost) = (report.chunk, report.ost.label());
         tracing::info!(%chunk, ost, what = report.what, "a copy is reported as bad");

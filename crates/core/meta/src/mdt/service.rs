@@ -104,7 +104,7 @@ impl Mdt {
         }
         match request {
             Request::ReportPlace(report) => {
-                return Ok(tieline_wire::encode(&self.report_place(asker, report)?));
+                return Ok(tieline_wire::encode(&self.report_place(report)?));
             }
             Request::ResyncFile(page) => {
                 return Ok(tieline_wire::encode(&self.resync_file(asker, page).await?));
@@ -515,7 +515,9 @@ impl Mdt {
     ) -> Scene<'a> {
         let delegation = asker.delegation.as_deref();
         let scene = self.scene_of(asker.session, grant, &asker.caller, map, keepers);
-        Scene { delegation, of_items: &asker.of_items, ..scene }
+        let is_judged = map.security.is_some() && !asker.may_be_root;
+        let walks = is_judged.then_some(&self.walks);
+        Scene { delegation, of_items: &asker.of_items, walks, ..scene }
     }
 
     pub(crate) fn scene_of<'a>(
@@ -551,6 +553,7 @@ impl Mdt {
             keeps_deleted: self.settings.keeps_deleted,
             keep_ms: self.settings.freed_keep.as_millis() as u64,
             lost: &[],
+            walks: None,
         }
     }
 

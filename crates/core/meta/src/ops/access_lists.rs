@@ -72,7 +72,7 @@ pub async fn set(
         }
     }
     inode.acls = Acls::new(access, default);
-    inode.ctime = view.scene.at;
+    inode.ctime = view.scene.changed(inode.ctime);
     view.put_inode(id, &inode);
     view.touch_file(id, &inode);
     Ok(AttributesReply {

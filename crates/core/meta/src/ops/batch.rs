@@ -13,6 +13,7 @@ use super::{
 use crate::delegation;
 use crate::error::{Error, Result};
 use crate::view::View;
+use crate::walked;
 use tieline_format::mdt::{Entry, key};
 use tieline_kv::Range;
 use tieline_types::{Attributes, ErrorKind, FileId, Name};
@@ -76,7 +77,10 @@ async fn one(view: &mut View<'_>, item: &BatchItem) -> Result<Option<Attributes>
         let inode = view.find_inode(item.id).await?;
         return Ok(inode.map(|inode| view.attributes(item.id, &inode)));
     }
-    Ok(match message {
+    if let Request::Link(link) = &message {
+        walked::reach(view, link.id).await?;
+    }
+    let attributes = match message {
         Request::Create(r) => Some(create::run(view, &r).await?.open.attributes),
         Request::MakeDirectory(r) => make_directory::run(view, &r).await?.attributes,
         Request::MakeSymlink(r) => make_symlink::run(view, &r).await?.attributes,
@@ -88,7 +92,11 @@ async fn one(view: &mut View<'_>, item: &BatchItem) -> Result<Option<Attributes>
         Request::SetAttributes(r) => Some(set_attributes::run(view, &r).await?.attributes),
         Request::Commit(r) => Some(commit::run(view, &r).await?.attributes),
         _ => return Err(Error::Invalid { what: "a batch holds a call that none may hold" }),
-    })
+    };
+    if let Some(made) = attributes.as_ref().filter(|_| makes_file(item)) {
+        view.scene.walked_to(made.id, made.kind);
+    }
+    Ok(attributes)
 }
 
 /// Was the item carried out before?

@@ -10,7 +10,7 @@ use crate::mirrors;
 use crate::names;
 use crate::permission;
 use crate::view::{View, unit_of};
-use tieline_types::{Content, Extent};
+use tieline_types::{Content, Extent, Time};
 use tieline_wire::ranges::{CopyRange, CopyRangeReply};
 
 /// Extents that one call copies: with the holes between them at most twice as many pieces.
@@ -52,8 +52,9 @@ pub async fn run(view: &mut View<'_>, request: &CopyRange) -> Result<CopyRangeRe
                 inode = view.inode(request.to).await?;
             }
         }
-        inode.mtime = view.scene.written(mtime, inode.mtime);
-        inode.ctime = view.scene.at;
+        let written = view.scene.written(mtime, inode.mtime);
+        let (mtime, ctime) = Time::after_write((inode.mtime, inode.ctime), written);
+        (inode.mtime, inode.ctime) = (mtime, view.scene.changed(ctime));
         inode.bytes_change(view.next_version(&inode));
         set_attributes::bytes_change(view.scene.caller, request.clears_setid, &mut inode);
         list_xattrs::drop_capability(view, request.to, &mut inode).await?;

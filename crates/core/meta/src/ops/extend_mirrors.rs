@@ -28,7 +28,7 @@ pub async fn run(view: &mut View<'_>, request: &ExtendMirrors) -> Result<Attribu
     placement::check_mirrors(view.scene.map, &layout)?;
     inode.stripe = widened(view, &inode, &old, &layout)?;
     inode.layout = Some(layout);
-    inode.ctime = view.scene.at;
+    inode.ctime = view.scene.changed(inode.ctime);
     // Its bytes are of the new mirrors' pools as well.
     view.afford((id, Some(&before)), &inode, 0)?;
     view.put_inode(id, &inode);

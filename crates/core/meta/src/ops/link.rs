@@ -50,7 +50,7 @@ pub async fn run(view: &mut View<'_>, request: &Link) -> Result<EntryReply> {
     view.put_inode(parent, &directory);
     inode.names.push(NameOf { parent, name: name.clone() });
     inode.links = inode.names.len() as u32;
-    inode.ctime = view.scene.at;
+    inode.ctime = view.scene.changed(inode.ctime);
     view.put_inode(id, &inode);
     view.touch_file(id, &inode);
     if let Some(other) = replaced {

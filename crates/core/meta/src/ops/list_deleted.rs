@@ -13,6 +13,10 @@ use tieline_kv::Range;
 use tieline_types::{FileId, Name};
 use tieline_wire::ledger::{DeletedFile, ListDeleted, ListDeletedReply};
 
+/// Files without a name are not sorted by where they were: more pages of them are not looked
+/// through for one question.
+const ORPHAN_PAGES: usize = 16;
+
 pub async fn run(view: &mut View<'_>, request: &ListDeleted) -> Result<ListDeletedReply> {
     let directory = request.directory;
     view.scene.check_mine(directory)?;
@@ -101,9 +105,9 @@ async fn lost_names(view: &mut View<'_>, request: &ListDeleted) -> Result<ListDe
 async fn kept_for_others(view: &mut View<'_>, directory: FileId) -> Result<Vec<DeletedFile>> {
     let mut files = Vec::new();
     let (mut start, end) = (key::orphans(), key::after(&key::orphans()));
-    loop {
+    for _ in 0..ORPHAN_PAGES {
         let page = view.scan(Range::new(start, end.clone()), ENTRIES_MAX as usize).await?;
-        let Some((last, _)) = page.last() else { return Ok(files) };
+        let Some((last, _)) = page.last() else { break };
         start = [&last[..], &[0]].concat();
         for (key, value) in &page {
             let Some((id, _)) = key::orphan_parts(key) else { continue };
@@ -121,6 +125,7 @@ async fn kept_for_others(view: &mut View<'_>, directory: FileId) -> Result<Vec<D
             }
         }
     }
+    Ok(files)
 }
 
 fn told(id: FileId, deleted: Deleted) -> DeletedFile {

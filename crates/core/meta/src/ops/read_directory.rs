@@ -1,6 +1,6 @@
 //! ReadDirectory: a page of names in the order of their bytes, mounted MDTs among them.
 
-use super::{ENTRIES_MAX, lease};
+use super::{ENTRIES_MAX, lease, read_files};
 use crate::error::{Error, Result};
 use crate::permission::{self, READ, SEARCH};
 use crate::view::{View, decode};
@@ -9,6 +9,9 @@ use tieline_format::mdt::{Entry, key};
 use tieline_kv::Range;
 use tieline_types::{FileId, FileKind, Name};
 use tieline_wire::meta::{DirectoryEntry, ReadDirectory, ReadDirectoryReply};
+
+/// Targets and access lists of one page: beside them 4,096 entries fit into a frame.
+const PAGE_WEIGHT: usize = 2 << 20;
 
 pub async fn run(view: &mut View<'_>, request: &ReadDirectory) -> Result<ReadDirectoryReply> {
     let id = request.id;
@@ -65,14 +68,24 @@ async fn add_attributes(view: &mut View<'_>, reply: &mut ReadDirectoryReply) -> 
     let inodes = view.inodes(&local).await?;
     let mut inodes: BTreeMap<FileId, _> = local.into_iter().zip(inodes).collect();
     let mut units = reply.lease.units.clone();
+    let mut room = PAGE_WEIGHT;
+    let mut told = 0;
     for entry in &mut reply.entries {
+        if room == 0 {
+            break;
+        }
+        told += 1;
         let Some(Some(inode)) = inodes.remove(&entry.id) else { continue };
+        room = room.saturating_sub(read_files::list_weight(&inode));
+        room = room.saturating_sub(inode.target.as_ref().map_or(0, Vec::len));
         entry.attributes = Some(view.attributes(entry.id, &inode));
         entry.target = inode.target;
         if inode.kind == FileKind::Directory {
             units.push(entry.id);
         }
     }
+    reply.is_end &= told == reply.entries.len();
+    reply.entries.truncate(told);
     reply.lease = lease(view, units);
     Ok(())
 }

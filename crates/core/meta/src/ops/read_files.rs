@@ -8,6 +8,7 @@ use crate::chunks::{self, weigh};
 use crate::error::{Error, Result};
 use crate::permission::{self, READ};
 use crate::view::{View, unit_of};
+use crate::walked;
 use std::collections::{BTreeMap, BTreeSet};
 use tieline_format::mdt::Inode;
 use tieline_types::{Content, FileId, FileKind, Layout};
@@ -33,6 +34,7 @@ pub async fn run(view: &mut View<'_>, request: &ReadFiles, found: &mut Found) ->
     for ids in request.ids.chunks(STEP) {
         let mine: Vec<FileId> =
             ids.iter().copied().filter(|id| id.mdt() == view.scene.mdt).collect();
+        let mine = reached(view, mine).await?;
         let inodes = view.inodes(&mine).await?;
         let there: Vec<(FileId, Inode)> =
             mine.into_iter().zip(inodes).filter_map(|(id, inode)| Some((id, inode?))).collect();
@@ -63,6 +65,19 @@ pub async fn run(view: &mut View<'_>, request: &ReadFiles, found: &mut Found) ->
         }
     }
     Ok(page)
+}
+
+/// Those that the session may be told of.
+async fn reached(view: &mut View<'_>, ids: Vec<FileId>) -> Result<Vec<FileId>> {
+    let mut reached = Vec::with_capacity(ids.len());
+    for id in ids {
+        match walked::reach(view, id).await {
+            Ok(()) => reached.push(id),
+            Err(Error::Denied { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(reached)
 }
 
 /// What was read of files, and those for which there was no room.

@@ -14,6 +14,7 @@ use crate::chunks::weigh;
 use crate::error::{Error, Result};
 use crate::permission::{self, READ, SEARCH};
 use crate::view::View;
+use crate::walked;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tieline_format::mdt::{Entry, Inode};
 use tieline_types::{FileId, FileKind, Layout, Name};
@@ -115,6 +116,7 @@ async fn directory(
     found: &mut Found,
 ) -> Result<Vec<FileId>> {
     let id = next.id;
+    walked::reach(view, id).await?;
     let directory = view.directory(id).await?;
     permission::check(id, &directory, view.scene.caller, READ)?;
     permission::check(id, &directory, view.scene.caller, SEARCH)?;
@@ -197,6 +199,7 @@ async fn entries(
         let (mut file, mut xattrs) = (None, None);
         if let Some(Some(inode)) = inodes.remove(&id) {
             entry.attributes = Some(view.attributes(id, &inode));
+            view.scene.walked_to(id, kind);
             weight += read_files::list_weight(&inode);
             xattrs = all_xattrs(view, id, &inode).await?;
             if let Some(extents) = pages.remove(&id).filter(|_| room.contents > 0) {

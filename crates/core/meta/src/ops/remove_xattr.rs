@@ -19,7 +19,7 @@ pub async fn run(view: &mut View<'_>, request: &RemoveXattr) -> Result<Attribute
     there.ok_or_else(|| Error::NoXattr { id, name: name.clone() })?;
     view.delete(key::xattr(id, name));
     inode.xattrs = inode.xattrs.map(|count| count.saturating_sub(1));
-    inode.ctime = view.scene.at;
+    inode.ctime = view.scene.changed(inode.ctime);
     view.put_inode(id, &inode);
     view.touch_file(id, &inode);
     Ok(AttributesReply {

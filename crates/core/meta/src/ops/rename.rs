@@ -312,5 +312,5 @@ fn move_name(view: &mut View<'_>, (id, inode): (FileId, &mut Inode), from: &End,
             *name = new.clone();
         }
     }
-    inode.ctime = view.scene.at;
+    inode.ctime = view.scene.changed(inode.ctime);
 }

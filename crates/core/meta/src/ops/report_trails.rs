@@ -1,17 +1,15 @@
 //! ReportTrails: how programs went through directories, for whoever comes after.
 //!
-//! What a client says of a directory comes before what was known; but behind it, if it goes on
-//! where that ended: one who goes through a large directory tells of it in parts. What is too much
-//! goes at the end, so that what nobody opens any more is forgotten. Nothing rests on trails: they
-//! cost readers a little bandwidth when they are wrong. So no version, no time and no lease is
-//! touched, and directories that are held alone are not asked for.
+//! How it joins what was known, `tieline_foresight` says. Nothing rests on trails: they cost
+//! readers a little bandwidth when they are wrong. So no version, no time and no lease is touched,
+//! and directories that are held alone are not asked for.
 //!
 //! Invariant: a trail names at most [`TRAIL_MAX`] files, of one MDT.
 
 use crate::error::{Error, Result};
 use crate::permission::{self, SEARCH};
 use crate::view::{View, decode};
-use std::collections::BTreeSet;
+use tieline_foresight::walks::merge;
 use tieline_format::mdt::{self, Inode, key};
 use tieline_types::{FileId, FileKind};
 use tieline_wire::trees::{ReportTrails, ReportTrailsReply, TRAIL_MAX, Trail};
@@ -37,7 +35,7 @@ pub async fn run(view: &mut View<'_>, request: &ReportTrails) -> Result<ReportTr
         }
     }
     for (id, old, new) in known {
-        let merged = merge(&old, new);
+        let merged = merged(&old, new);
         if merged != old {
             view.put(key::trail(id), &merged);
             kept += 1;
@@ -46,15 +44,10 @@ pub async fn run(view: &mut View<'_>, request: &ReportTrails) -> Result<ReportTr
     Ok(ReportTrailsReply { kept })
 }
 
-fn merge(old: &mdt::Trail, new: &Trail) -> mdt::Trail {
-    let known: BTreeSet<FileId> = old.files.iter().copied().collect();
-    let goes_on = new.files.len() + old.files.len() <= TRAIL_MAX
-        && !new.files.iter().any(|id| known.contains(id));
-    let (first, then) = if goes_on { (&old.files, &new.files) } else { (&new.files, &old.files) };
-    let mut seen = BTreeSet::new();
-    let files = first.iter().chain(then).copied();
-    let files: Vec<FileId> = files.filter(|id| seen.insert(*id)).take(TRAIL_MAX).collect();
-    mdt::Trail { files, next: new.next.or(old.next) }
+fn merged(old: &mdt::Trail, new: &Trail) -> mdt::Trail {
+    let mdt::Trail { files, next } = old.clone();
+    let Trail { files, next } = merge(&Trail { files, next }, new);
+    mdt::Trail { files, next }
 }
 
 /// What is known of a directory.

@@ -37,7 +37,10 @@ fn access(view: &mut View<'_>, request: &SetAttributes, inode: &mut Inode) -> Re
     }
     permission::check_handle(&view.scene, (id, inode), &[READ])?;
     let Some(atime) = request.atime else { return Ok(()) };
+    let is_proven = view.scene.map.security.is_some();
+    let latest = is_proven.then(|| view.scene.latest());
     let atime = resolve(atime, view.scene.at)?;
+    let atime = latest.map_or(atime, |latest| atime.min(latest));
     // Of several clients that read it for the first time, one is noted.
     let changed = inode.mtime.max(inode.ctime);
     if atime > inode.atime && Time::is_access_due(inode.atime, changed, atime) {
@@ -60,7 +63,7 @@ async fn change(view: &mut View<'_>, request: &SetAttributes, inode: &mut Inode)
         if request.uid.is_some() || request.gid.is_some() || request.size.is_some() {
             list_xattrs::drop_capability(view, id, inode).await?;
         }
-        inode.ctime = view.scene.at;
+        inode.ctime = view.scene.changed(inode.ctime);
         view.touch_file(id, inode);
         view.put_inode(id, inode);
     }
@@ -160,12 +163,18 @@ fn change_mode(view: &View<'_>, request: &SetAttributes, inode: &mut Inode) {
 }
 
 fn change_times(view: &View<'_>, request: &SetAttributes, inode: &mut Inode) -> Result<()> {
-    let now = view.scene.at;
+    let scene = &view.scene;
+    let is_own = permission::is_owner(inode, scene.caller) || scene.map.security.is_none();
+    // Who only writes moves times as writing does.
+    let meant = |time: SetTime, before: Time| {
+        let meant = resolve(time, scene.at);
+        meant.map(|time| if is_own { time } else { time.min(scene.latest()).max(before) })
+    };
     if let Some(time) = request.atime {
-        inode.atime = resolve(time, now)?;
+        inode.atime = meant(time, inode.atime)?;
     }
     if let Some(time) = request.mtime {
-        inode.mtime = resolve(time, now)?;
+        inode.mtime = meant(time, inode.mtime)?;
     }
     Ok(())
 }

@@ -53,7 +53,7 @@ pub async fn run(view: &mut View<'_>, request: &SetLayout) -> Result<AttributesR
         // Whoever has it open knows where new chunks went: the next open is to ask.
         inode.bytes_stay(view.next_version(&inode));
     } else {
-        inode.ctime = view.scene.at;
+        inode.ctime = view.scene.changed(inode.ctime);
     }
     view.put_inode(id, &inode);
     view.touch_file(id, &inode);

@@ -20,7 +20,7 @@ pub async fn run(view: &mut View<'_>, request: &SetProject) -> Result<SetProject
             continue;
         };
         inode.project = request.project;
-        inode.ctime = view.scene.at;
+        inode.ctime = view.scene.changed(inode.ctime);
         view.touch_file(id, &inode);
         view.put_inode(id, &inode);
         changed += 1;

@@ -42,7 +42,7 @@ pub async fn run(view: &mut View<'_>, request: &SetXattr) -> Result<AttributesRe
     }
     inode.xattrs = Some(xattrs.len() as u32 + u32::from(!is_there));
     view.put(key::xattr(id, name), &XattrValue { value: value.clone() });
-    inode.ctime = view.scene.at;
+    inode.ctime = view.scene.changed(inode.ctime);
     view.put_inode(id, &inode);
     view.touch_file(id, &inode);
     Ok(AttributesReply {

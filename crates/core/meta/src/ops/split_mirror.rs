@@ -45,7 +45,7 @@ pub async fn run(view: &mut View<'_>, request: &SplitMirror) -> Result<SplitMirr
     if is_done && !request.is_look {
         inode.stripe = split.narrowed();
         inode.layout = Some(split.reduced());
-        inode.ctime = view.scene.at;
+        inode.ctime = view.scene.changed(inode.ctime);
         // Whoever has it open knows where new chunks went: the next open is to ask.
         inode.bytes_stay(view.next_version(&inode));
         view.put_inode(id, &inode);

@@ -34,7 +34,7 @@ pub async fn run(view: &mut View<'_>, request: &Undelete) -> Result<EntryReply> 
     view.afford((id, None), &inode, 0)?;
     inode.names = vec![NameOf { parent, name: name.clone() }];
     inode.links = if inode.kind == FileKind::Directory { 2 } else { 1 };
-    inode.ctime = view.scene.at;
+    inode.ctime = view.scene.changed(inode.ctime);
     inode.bytes_stay(view.next_version(&inode));
     view.delete(key::deleted(from, id));
     view.delete(key::deletion(at.millis(), id));

@@ -119,6 +119,29 @@ fn revisions_count_and_what_is_the_same_is_not_published_again() {
 }
 
 #[test]
+fn a_key_that_was_replaced_signs_the_tree_that_is_there() {
+    let mut made = Made::new();
+    fs::write(made.tree().join("deep/file"), "one").unwrap();
+    let first = made.publish(&Publish::default());
+    let old = made.manifest();
+    let folder = tempfile::tempdir().unwrap();
+    let other = Keys { folder: folder.path().to_owned(), repository: name() };
+    other.prepare(&World::real()).unwrap();
+    for extension in ["key", "crt"] {
+        fs::copy(other.path(extension), made.repository.keys().path(extension)).unwrap();
+    }
+    made.repository.sign_whitelist(WHITELIST_DEFAULT).unwrap();
+    let manifest = made.read(manifest::FILE);
+    let refused = made.verify(&manifest, &made.read(whitelist::FILE));
+    assert!(matches!(refused, Err(TrustError::NotListed(_))), "{refused:?}");
+    let again = made.publish(&Publish::default());
+    assert_eq!((again.revision, again.is_unchanged), (first.revision, true));
+    let new = made.manifest();
+    assert_eq!(new.catalog, old.catalog);
+    assert_ne!(new.certificate, old.certificate);
+}
+
+#[test]
 fn large_trees_are_divided_and_say_that_nobody_asked() {
     let mut made = Made::new();
     for folder in ["deep", "deep/deeper", "wide"] {

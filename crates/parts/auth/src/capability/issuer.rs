@@ -157,15 +157,20 @@ impl Issuer {
         }
     }
 
+    /// Everything that was signed ends, with its keys: others are made for what comes next.
+    pub fn renew(&self) {
+        end_all(&mut self.lock());
+    }
+
     fn revoke(&self, state: &mut State, file: Option<FileId>, session: Option<SessionId>) {
         let now = Instant::now();
         while state.revoked.front().is_some_and(|(at, _)| now > *at + self.life + SLACK) {
             state.revoked.pop_front();
         }
+        // The last is for all that was given before.
+        state.revoked.retain(|(_, known)| file.is_none() || known.file != file);
         if state.revoked.len() >= REVOKED_MAX {
-            state.revoked.clear();
-            state.issued.clear();
-            state.keys.clear();
+            end_all(state);
             return;
         }
         state.serial += 1;
@@ -223,4 +228,10 @@ impl Issuer {
         // Nothing panics while the lock is held; a poisoned lock still holds whole values.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn end_all(state: &mut State) {
+    state.revoked.clear();
+    state.issued.clear();
+    state.keys.clear();
 }

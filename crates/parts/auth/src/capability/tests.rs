@@ -237,6 +237,21 @@ async fn files_without_capabilities_cost_nothing_and_too_many_end_the_keys() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_file_that_is_taken_back_again_and_again_ends_nobody_elses() {
+    let bench = bench();
+    let others = bench.issue(other_file());
+    for _ in 0..2000 {
+        let shown = bench.issue(file(false, vec![]));
+        bench.issuer.serial(Some(FILE));
+        bench.issuer.revoke_file(FILE);
+        bench.tell();
+        assert_eq!(bench.read(&shown, ANN, FILE), Err(Refused::Revoked));
+    }
+    assert_eq!(bench.issuer.news(NOW).revoked.len(), 1);
+    assert_eq!(bench.read(&others, ANN, FileId(43)), Ok(()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn keys_change_and_two_hold_at_once() {
     let bench = bench();
     let first = bench.issuer.news(bench.now()).keys;

@@ -28,10 +28,10 @@ const MAGIC: [u8; 6] = *b"TLNCCH";
 const VERSION: u16 = 3;
 /// Of one that is named by its content.
 const VERSION_CONTENT: u16 = 2;
-const HEADER: u64 = BLOCK as u64;
+pub const HEADER: u64 = BLOCK as u64;
 /// Bytes of the header that mean something; the rest are zeroes.
 pub const HEADER_USED: usize = 72;
-const LINE: u64 = 8;
+pub const LINE: u64 = 8;
 
 /// Bytes of a chunk, and where they begin in it.
 pub(crate) type Run = (u64, Bytes);
@@ -227,11 +227,11 @@ impl Entry {
 }
 
 /// Where a chunk's bytes begin in its file.
-fn data_start(length: u64) -> u64 {
+pub(crate) fn data_start(length: u64) -> u64 {
     HEADER + (block_count(length) * LINE).next_multiple_of(BLOCK as u64)
 }
 
-fn mark_of(chunk: ChunkId, block: u64, check: u32) -> u32 {
+pub(crate) fn mark_of(chunk: ChunkId, block: u64, check: u32) -> u32 {
     let mut bytes = id_bytes(chunk).to_vec();
     bytes.extend(block.to_le_bytes());
     bytes.extend(check.to_le_bytes());
@@ -271,7 +271,7 @@ fn split_line(line: &[u8]) -> (u32, u32) {
 
 /// Magic, version, length, chunk id, digest or zeroes, and the CRC32C of all that. If the chunk is
 /// named by its content, in place of the id stands which digest that is: algorithm and encoding.
-fn header(known: &Known) -> Vec<u8> {
+pub(crate) fn header(known: &Known) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER as usize);
     bytes.extend(MAGIC);
     let (version, id, digest) = match known.chunk {

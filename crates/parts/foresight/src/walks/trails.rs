@@ -16,11 +16,31 @@ use tieline_wire::trees::{TRAIL_MAX, Trail, TrailOf};
 const KNOWN_MAX: usize = 32 << 10;
 const GATHERED_MAX: usize = 8 << 10;
 /// Bytes that the word of others is good for, before any of them is used.
-const TRUST: u64 = 64 << 20;
+const TRUST: u64 = 4 << 20;
+/// All of what was opened lately was foretold. Each open counts for a sixteenth of it.
+const CERTAIN: u32 = 1 << 10;
+const LATELY: u32 = 16;
+/// From so much on nothing need be guessed besides, and down to so much nothing is asked for.
+const BELIEVED: u32 = CERTAIN * 3 / 4;
+const DOUBTED: u32 = CERTAIN / 2;
 /// Files that are expected ahead of the one that is opened.
 const EXPECTED_MAX: usize = 2048;
 
-#[derive(Default)]
+/// What is known of a directory when somebody has gone through it once more: his way first; but
+/// behind what was known, if he goes on where that ended: one who goes through a large directory
+/// tells of it in parts. What is too much goes at the end, so that what nobody opens any more is
+/// forgotten.
+pub fn merge(old: &Trail, new: &Trail) -> Trail {
+    let known: BTreeSet<FileId> = old.files.iter().copied().collect();
+    let goes_on = new.files.len() + old.files.len() <= TRAIL_MAX
+        && !new.files.iter().any(|id| known.contains(id));
+    let (first, then) = if goes_on { (&old.files, &new.files) } else { (&new.files, &old.files) };
+    let mut seen = BTreeSet::new();
+    let files = first.iter().chain(then).copied();
+    let files: Vec<FileId> = files.filter(|id| seen.insert(*id)).take(TRAIL_MAX).collect();
+    Trail { files, next: new.next.or(old.next) }
+}
+
 pub(super) struct Trails {
     /// As the MDS told them, and what was opened here.
     known: BTreeMap<FileId, Trail>,
@@ -34,14 +54,50 @@ pub(super) struct Trails {
     followed: BTreeSet<FileId>,
     next: Option<FileId>,
     is_trusted: bool,
+    /// How much of what was opened lately they did not foretell, of [`CERTAIN`].
+    doubt: u32,
     /// Somebody sees to a report.
     is_due: bool,
 }
 
+impl Default for Trails {
+    fn default() -> Self {
+        Self {
+            known: BTreeMap::new(),
+            left: BTreeSet::new(),
+            gathered: BTreeMap::new(),
+            last: None,
+            followed: BTreeSet::new(),
+            next: None,
+            is_trusted: false,
+            is_due: false,
+            // They may be right, and it has not shown yet.
+            doubt: CERTAIN - (BELIEVED + DOUBTED) / 2,
+        }
+    }
+}
+
 impl Trails {
-    /// Is known what will be opened there? A trail of full length need not be whole.
-    pub fn tells(&self, directory: FileId) -> bool {
-        self.known.get(&directory).is_some_and(|trail| trail.files.len() < TRAIL_MAX)
+    /// Is known what will be opened there, so that nothing need be guessed? A trail of full length
+    /// need not be whole.
+    pub fn suffices(&self, directory: FileId) -> bool {
+        let tells = self.known.get(&directory).is_some_and(|one| one.files.len() < TRAIL_MAX);
+        tells && self.are_believed()
+    }
+
+    /// A file is opened: was it foretold?
+    pub fn came_true(&mut self, directory: FileId, file: FileId) {
+        let Some(trail) = self.known.get(&directory) else { return };
+        let missing = if trail.files.contains(&file) { 0 } else { CERTAIN };
+        self.doubt = self.doubt - self.doubt / LATELY + missing / LATELY;
+    }
+
+    pub fn are_believed(&self) -> bool {
+        self.doubt <= CERTAIN - BELIEVED
+    }
+
+    pub fn may_be_right(&self) -> bool {
+        self.doubt <= CERTAIN - DOUBTED
     }
 
     /// What was known was wrong, or not all. Says whether anything was.
@@ -135,7 +191,7 @@ impl Walk {
     /// The next directory whose files are expected, with them. Directories that are not known yet
     /// are asked for.
     pub fn expect(&mut self) -> Option<(FileId, Vec<FileId>)> {
-        if self.files.len() >= EXPECTED_MAX {
+        if self.expected.len() >= EXPECTED_MAX || !self.trails.may_be_right() {
             return None;
         }
         let next = match self.trails.next {

@@ -145,6 +145,7 @@ Numbers of OSTs are hexadecimal, as in Lustre.";
 pub const SITE: &str = "\
 Examples:
   tieline site invite fnal         the word to send to the new site's administrator
+  tieline site uninvite fnal       it was sent to the wrong one
   tieline site list";
 
 pub const JOIN: &str = "\

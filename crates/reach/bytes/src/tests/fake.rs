@@ -27,6 +27,8 @@ pub struct State {
     pub objects: BTreeMap<(OstIndex, GrantedId), Bytes>,
     /// A byte of what these give is wrong.
     pub damaged: BTreeMap<OstIndex, u64>,
+    /// These prove nothing of what they give.
+    pub proofless: BTreeSet<OstIndex>,
     /// These say nothing.
     pub silent: BTreeSet<OstIndex>,
     /// These take so long.
@@ -82,6 +84,13 @@ impl Fake {
         let metadata: Arc<dyn Metadata> = self.clone();
         let chunks = Chunks::new(room, &near, &servers, &Arc::downgrade(&metadata));
         Client { chunks, servers, _metadata: metadata }
+    }
+
+    /// An OST gives other bytes from now on, with checks and proofs that are made of these.
+    pub fn lie(&self, ost: OstIndex) {
+        let mut state = self.lock();
+        let own = state.objects.iter_mut().filter(|((at, _), _)| *at == ost);
+        own.for_each(|(_, bytes)| *bytes = bytes.iter().map(|byte| byte ^ 0x55).collect());
     }
 
     /// A chunk of that many bytes, with copies at both OSTs.
@@ -234,7 +243,8 @@ impl State {
         }
         let object_length = whole.len() as u64;
         let range = offset..offset + bytes.len() as u64;
-        let proof = read.hashed.and_then(|_| proof_of(whole, &range));
+        let proves = !self.proofless.contains(&read.ost);
+        let proof = read.hashed.filter(|_| proves).and_then(|_| proof_of(whole, &range));
         let reply = ReadObjectReply { offset, checks, object_length, proof };
         Ok((tieline_wire::encode(&reply).into(), bytes.into()))
     }

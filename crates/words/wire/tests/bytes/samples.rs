@@ -21,7 +21,7 @@ use std::panic::RefUnwindSafe;
 use tieline_types::acl::{AccessList, DefaultList, Named, Who};
 use tieline_types::quota::{Grace, Limits, Payer, PayerKind, Share, Used};
 use tieline_types::*;
-use tieline_wire::capability::Holder;
+use tieline_wire::capability::{self, Holder};
 use tieline_wire::data::{self, ObjectOwner, OstState};
 use tieline_wire::federation::{self, MapEdit};
 use tieline_wire::identity::{self, IdentityEdit};
@@ -117,6 +117,9 @@ fn call(op: Op) -> Vec<Sample> {
         Op::AskTape | Op::GetTape | Op::GiveUpBytes | Op::DriveTape => tape::calls(op),
         Op::ListDeleted | Op::Undelete | Op::DumpMdt | Op::CheckMdt => ledger_calls(op),
         Op::ListChores => chores(),
+        Op::RenewCapabilityKey => {
+            pair(capability::RenewCapabilityKey {}, capability::RenewCapabilityKeyReply {})
+        }
         Op::ReadTree | Op::ReportTrails | Op::ReadFiles => trees::calls(op),
         Op::Batch | Op::Reserve => batch_calls(op),
         Op::Lock | Op::TestLock | Op::CancelLock | Op::AssertLocks => lock_calls(op),

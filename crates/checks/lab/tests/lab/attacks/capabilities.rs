@@ -10,7 +10,9 @@ use tieline_types::{
     Caller, Content, FileId, Grant, GrantedId, ObjectName, OstIndex, OstPlace, Place, Version,
     checksum,
 };
-use tieline_wire::capability::{Capability, GetCapability, Scope, SignedCapability};
+use tieline_wire::capability::{
+    Capability, GetCapability, RenewCapabilityKey, Scope, SignedCapability,
+};
 use tieline_wire::data::*;
 use tieline_wire::meta::{Lookup, Open};
 use tieline_wire::mirrors::FetchChunk;
@@ -256,7 +258,26 @@ pub async fn ends(scene: &Scene<'_>) -> Result<()> {
     mds.channel.close(Duration::from_secs(2)).await;
     let why = until_refused(&oss, &secret).await?;
     ensure!(why.contains("taken back"), "{why}");
+    by_an_old_key(scene, &thief).await?;
     expires(scene, &thief).await
+}
+
+/// Who has the key that signs capabilities has it until an administrator has another one made;
+/// honest clients notice nothing.
+async fn by_an_old_key(scene: &Scene<'_>, thief: &Guise) -> Result<()> {
+    let mds = scene.dial(&scene.mds, thief);
+    let own = open(&mds, &Caller::root(), "secret").await?;
+    let oss = scene.dial(&oss_of(scene, own.place.ost)?, thief);
+    read(&oss, &own.place, Some(&own.capability)).await.context("by the key of now")?;
+    let call = mds.ask(&user(1), RenewCapabilityKey {}).await;
+    refused("a new key for who is no administrator", call)?;
+    let shown = scene.federation.mount().to_str().context("a path")?;
+    scene.federation.tieline(&["mdt", "renew-key", "--mdt", "0", "--fs", shown])?;
+    until_refused(&oss, &own).await?;
+    scene.federation.shell("head -c 9000000 /dev/urandom > w && sync w && cksum w && rm w")?;
+    let again = open(&mds, &Caller::root(), "secret").await?;
+    read(&oss, &again.place, Some(&again.capability)).await.context("by the next key")?;
+    Ok(())
 }
 
 fn to_call(error: anyhow::Error) -> CallError {

@@ -3,8 +3,9 @@
 use super::hostile::{Guise, Line, Scene, refused, user};
 use super::told::find;
 use anyhow::{Context, Result, ensure};
-use tieline_types::{Content, Digest, Extent, FileId, Mode, SetTime};
-use tieline_wire::meta::{Commit, GetAttributes};
+use tieline_types::{Caller, Content, Digest, Extent, FileId, Mode, SetTime, Time};
+use tieline_wire::federation::{EditMap, MapEdit, SiteJoin};
+use tieline_wire::meta::{Commit, GetAttributes, SetAttributes};
 use tieline_wire::ranges::{Compact, CopyRange, SeenContent, SeenExtent};
 
 /// By what the user database here knows `daemon`.
@@ -12,7 +13,9 @@ const DAEMON: u32 = 1;
 
 pub async fn attack(scene: &Scene<'_>) -> Result<()> {
     let hers = scene.dial(&scene.mds, &Guise::of(&scene.user("daemon")?, 75));
-    setuid(scene, &hers).await.context("setuid")
+    setuid(scene, &hers).await.context("setuid")?;
+    times(scene, &hers).await.context("times")?;
+    joins(scene).await.context("who joins")
 }
 
 pub fn commit(id: FileId, extents: Vec<Extent>) -> Commit {
@@ -68,5 +71,56 @@ async fn setuid(scene: &Scene<'_>, hers: &Line) -> Result<()> {
                   'cp source own && chmod 4755 own' && sync own && sleep 1 \
                   && test $(stat -c %a own) = 4755";
     scene.federation.shell(script).context("honest work")?;
+    Ok(())
+}
+
+/// Of another's file who may write it moves times as writing does, and reading no further than now.
+async fn times(scene: &Scene<'_>, hers: &Line) -> Result<()> {
+    scene.federation.shell("cd said && echo text > times && chmod 666 times && sync times")?;
+    let caller = user(DAEMON);
+    let parent = find(hers, FileId(1), "said").await?;
+    let id = find(hers, parent, "times").await?;
+    let before = hers.ask(&caller, GetAttributes { id }).await?.attributes;
+    let set = |time: Time, is_access: bool| SetAttributes {
+        id,
+        mode: None,
+        uid: None,
+        gid: None,
+        size: None,
+        atime: Some(SetTime::At(time)),
+        mtime: (!is_access).then_some(SetTime::At(time)),
+        is_handle: true,
+        is_access: is_access.then_some(true),
+    };
+    let (old, far) = (Time { seconds: 5, nanos: 0 }, Time { seconds: 1 << 40, nanos: 0 });
+    for (time, is_access) in [(old, false), (far, false), (far, true)] {
+        let after = hers.ask(&caller, set(time, is_access)).await?.attributes;
+        ensure!(after.mtime >= before.mtime && after.atime >= before.atime, "{after:?}");
+        let latest = before.mtime.seconds + 3600;
+        ensure!(after.mtime.seconds < latest && after.atime.seconds < latest, "{after:?}");
+    }
+    Ok(())
+}
+
+/// Who was invited is a server by his own keys, and not by anybody's name.
+async fn joins(scene: &Scene<'_>) -> Result<()> {
+    let admin = scene.dial(&scene.mds, &Guise::of(&scene.machine, 77));
+    let (site, secret, until_ms) = ("uf".parse()?, [7; 32], u64::MAX);
+    let digest = *Digest::of(&secret).as_blake3().context("a digest of today")?;
+    let invite = MapEdit::SiteInvite { site, digest, until_ms };
+    admin.ask(&Caller::root(), EditMap { edit: invite }).await?;
+    let line = scene.dial(&scene.mds, &Guise::of(&scene.user("daemon")?, 76));
+    let join = |principal: &str| SiteJoin {
+        secret,
+        addresses: vec!["127.0.0.1:9".to_owned()],
+        osts: 1,
+        has_mdt: false,
+        principal: Some(principal.to_owned()),
+    };
+    for principal in ["bin@EXTENCI.ORG", "host/client.extenci.org@EXTENCI.ORG"] {
+        let edit = EditMap { edit: MapEdit::SiteJoin(join(principal)) };
+        let why = refused("a server by another's name", line.ask(&Caller::root(), edit).await)?;
+        ensure!(why.contains("join with the keytab"), "{why}");
+    }
     Ok(())
 }

@@ -11,7 +11,7 @@ use tieline_types::{
     Place, Role, Strangers, Version,
 };
 use tieline_wire::PeerRole;
-use tieline_wire::capability::CapabilityNews;
+use tieline_wire::capability::{CapabilityNews, RenewCapabilityKey};
 use tieline_wire::chores::ListChores;
 use tieline_wire::data::{DeleteChunks, ListObjects, ObjectOwner, OstStatus, PutChunk, StatObject};
 use tieline_wire::federation::{Drain, EditMap, MapEdit};
@@ -124,6 +124,7 @@ async fn elsewhere(root: &Line) -> Result<()> {
     let check = CheckMdt { job: None, received: 0, is_repair: true, reads_bytes: false };
     refused("repair", root.ask(&her, check).await)?;
     refused("chores", root.ask(&her, ListChores {}).await)?;
+    refused("another key", root.ask(&her, RenewCapabilityKey {}).await)?;
     let top = FileId::root_of(MdtIndex(0));
     let list =
         ListDeleted { directory: top, after: None, limit: 10, is_lost: None, after_name: None };
@@ -153,6 +154,7 @@ async fn elsewhere(root: &Line) -> Result<()> {
         MapEdit::FlavorSet(rule),
         MapEdit::MachineSet { principal, trust: None },
         MapEdit::StrangersSet(Strangers::Squash),
+        MapEdit::KeyRotate,
     ] {
         let why = refused("the map", root.ask(&her, EditMap { edit }).await)?;
         ensure!(why.contains("(denial "), "{why}");
@@ -204,8 +206,10 @@ async fn oss_key(scene: &Scene<'_>, private: &Opened) -> Result<()> {
 /// What only administrators do is not for servers, whomever they say to ask for.
 pub async fn administers(mds: &Line) -> Result<()> {
     for caller in [Caller::root(), user(7)] {
-        let edit = || MapEdit::OstDeactivate(OstIndex(0));
-        refused("the map", mds.ask(&caller, EditMap { edit: edit() }).await)?;
+        for edit in [MapEdit::OstDeactivate(OstIndex(0)), MapEdit::KeyRotate] {
+            refused("the map", mds.ask(&caller, EditMap { edit }).await)?;
+        }
+        refused("its keys", mds.ask(&caller, RenewCapabilityKey {}).await)?;
         let (kind, name) = (IdentityKind::User, "mallory".parse()?);
         let mallory = NewIdentity { kind, name, number: Some(7001), groups: None };
         let edits = vec![IdentityEdit::Put(mallory)];

@@ -3,7 +3,12 @@
 use super::hostile::{Guise, Line, Scene, refused, user};
 use anyhow::{Context, Result, ensure};
 use tieline_types::{Caller, Extent, FileId, Mode};
-use tieline_wire::meta::{Create, GetExtents, Lookup, Open, ReadDirectory};
+use tieline_wire::capability::GetCapability;
+use tieline_wire::meta::{
+    Create, GetAttributes, GetExtents, GetLayout, Link, ListXattrs, Lookup, LookupParent, Open,
+    ReadDirectory, ReadSymlink,
+};
+use tieline_wire::trees::{FilesPage, ReadFiles, ReadTree};
 
 /// By what the user database here knows `daemon`.
 const DAEMON: u32 = 1;
@@ -13,7 +18,8 @@ const AS_DAEMON: &str = "setpriv --reuid=1 --regid=1 --clear-groups";
 pub async fn attack(scene: &Scene<'_>) -> Result<()> {
     let hers = scene.dial(&scene.mds, &Guise::of(&scene.user("daemon")?, 70));
     bytes(scene, &hers).await.context("bytes")?;
-    names(scene, &hers).await.context("what can be listed and not searched")
+    names(scene, &hers).await.context("what can be listed and not searched")?;
+    guesses(scene, &hers).await.context("ids that are guessed")
 }
 
 pub async fn find(line: &Line, parent: FileId, name: &str) -> Result<FileId> {
@@ -79,4 +85,84 @@ async fn names(scene: &Scene<'_>, hers: &Line) -> Result<()> {
     ensure!(told.entries.first().is_some_and(|entry| entry.target.is_some()));
     let script = format!("cd told && {AS_DAEMON} ls listed && ! {AS_DAEMON} stat listed/link");
     scene.federation.shell(&script).map(drop)
+}
+
+/// What everybody may read lies below a directory that root alone may search. Its ids are numbers.
+async fn guesses(scene: &Scene<'_>, hers: &Line) -> Result<()> {
+    let script = "cd told && mkdir -m 755 private && cd private && mkdir -m 755 below && cd below \
+                  && echo secret > file && head -c 100000 /dev/urandom > large \
+                  && ln -s secret link && chmod 644 file large && sync file large . ..";
+    scene.federation.shell(script)?;
+    let caller = user(DAEMON);
+    let told = find(hers, FileId(1), "told").await?;
+    // While it is open she walks in, with one of her sessions; she works on there.
+    let works = scene.dial(&scene.mds, &Guise::of(&scene.user("daemon")?, 72));
+    let told_there = find(&works, FileId(1), "told").await?;
+    let private = find(&works, told_there, "private").await?;
+    let below = find(&works, private, "below").await?;
+    let (file, large) = (find(&works, below, "file").await?, find(&works, below, "large").await?);
+    let link = find(&works, below, "link").await?;
+    scene.federation.shell("chmod 700 told/private && sync told/private")?;
+    let read = |id| Open { id, is_read: true, is_write: false, writes: None };
+    works.ask(&caller, GetAttributes { id: file }).await.context("she holds it")?;
+    works.ask(&caller, read(file)).await.context("she holds it")?;
+    let up = works.ask(&caller, LookupParent { id: below }).await?;
+    ensure!(up.parent == private, "{up:?}");
+    works.ask(&caller, ReadSymlink { id: link }).await.context("she holds it")?;
+    let name: tieline_types::Name = "below".parse()?;
+    refused("a name", works.ask(&caller, Lookup { parent: private, name }).await)?;
+    // With another she guesses.
+    for id in [below, file, link] {
+        refused("the way up", hers.ask(&caller, LookupParent { id }).await)?;
+        refused("attributes", hers.ask(&caller, GetAttributes { id }).await)?;
+        refused("a layout", hers.ask(&caller, GetLayout { id }).await)?;
+        refused("names of attributes", hers.ask(&caller, ListXattrs { id }).await)?;
+    }
+    refused("a target", hers.ask(&caller, ReadSymlink { id: link }).await)?;
+    for id in [file, large] {
+        refused("an open", hers.ask(&caller, read(id)).await)?;
+        let page = GetExtents { id, offset: 0, limit: 10 };
+        refused("extents", hers.ask(&caller, page).await)?;
+        let (is_read, is_write, offset, holder) = (true, false, Some(0), None);
+        let right = GetCapability { id: Some(id), is_read, is_write, offset, holder };
+        refused("a capability", hers.ask(&caller, right).await)?;
+        let name = Link { id, parent: told, name: "mine".parse()?, replaces: None, keep: None };
+        refused("a name of her own", hers.ask(&caller, name).await)?;
+    }
+    let name: tieline_types::Name = "file".parse()?;
+    refused("a name", hers.ask(&caller, Lookup { parent: below, name }).await)?;
+    let list = ReadDirectory { id: below, after: None, limit: 10, is_plus: true };
+    refused("names", hers.ask(&caller, list).await)?;
+    let tree = ReadTree {
+        roots: vec![below],
+        depth: 1,
+        entries: 100,
+        bytes: 1 << 20,
+        contents_max: 1 << 20,
+        after: None,
+        holder: None,
+    };
+    refused("a tree", hers.ask(&caller, tree).await)?;
+    let (ids, bytes, contents_max) = (vec![file, large], 1 << 20, 1 << 20);
+    let files = ReadFiles { ids, bytes, contents_max, holder: None };
+    let page: FilesPage = hers.ask(&caller, files).await?.page.open()?;
+    ensure!(page.files.is_empty(), "files are told in bulk");
+    after_a_start(scene, &works, (told, file)).await
+}
+
+/// What the session held is forgotten with the server: the way decides, and honest work goes on.
+async fn after_a_start(
+    scene: &Scene<'_>,
+    works: &Line,
+    (told, file): (FileId, FileId),
+) -> Result<()> {
+    scene.federation.kill_and_restart("mds-uf")?;
+    let caller = user(DAEMON);
+    let begun = std::time::Instant::now();
+    while let Err(error) = works.ask(&caller, GetAttributes { id: told }).await {
+        ensure!(begun.elapsed().as_secs() < 60, "after a start: {error}");
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+    refused("what it held", works.ask(&caller, GetAttributes { id: file }).await)?;
+    scene.federation.shell("cat told/private/below/file && ls told").map(drop)
 }

@@ -1,8 +1,14 @@
 //! What a client says of itself and its files, and who looks at it. docs/security.md has the table.
 
 use crate::fixture::*;
+use crate::sessions::SessionTable;
+use std::sync::Arc;
+use tieline_format::Record;
+use tieline_format::mdt::{Session, key};
+use tieline_kv::{MemoryStore, Store};
 use tieline_types::ErrorKind::*;
-use tieline_types::{Caller, FileId, Mode, SetTime, XattrMode, XattrName};
+use tieline_types::{Caller, ClientId, FileId, Mode, SetTime, Time, XattrMode, XattrName};
+use tieline_wire::Request;
 use tieline_wire::meta::*;
 use tieline_wire::ranges::{Compact, CopyRange, SeenContent, SeenExtent};
 
@@ -73,4 +79,62 @@ async fn compaction_is_not_believed_where_it_would_keep_rights() {
     client.call(SetXattr { id: file, name, value, mode }).await.unwrap();
     assert_eq!(client.by(&ann()).kind_of(call(file)).await, Some(PermissionDenied));
     assert_eq!(client.kind_of(call(file)).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_batch_moves_a_change_back() {
+    let house = House::proven().await;
+    let client = house.client().await;
+    let file = client.create(ROOT, "f").await;
+    let (before, of_root) = (client.stat(file).await.ctime, client.stat(ROOT).await.ctime);
+    let early = Time { seconds: 1, nanos: 0 };
+    let item = |id, request: Request| BatchItem {
+        caller: Caller::root(),
+        at: early,
+        id,
+        op: request.op().number(),
+        message: request.encode_message(),
+    };
+    let items = vec![
+        item(file, chmod(file, 0o600).into()),
+        item(file, rename((ROOT, "f"), (ROOT, "g")).into()),
+    ];
+    let reply = client.call(Batch { items }).await.unwrap();
+    assert!(reply.outcomes.iter().all(|one| one.failure.is_none()), "{reply:?}");
+    assert!(client.stat(file).await.ctime >= before);
+    assert!(client.stat(ROOT).await.ctime >= of_root);
+}
+
+#[tokio::test(start_paused = true)]
+async fn proofs_of_a_session_leave_a_bounded_number_of_notes() {
+    let house = House::proven().await;
+    let client = house.client().await;
+    for number in 0..1100_u64 {
+        let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        house.mdt.note_shown((client.session, number), "ann@EXTENCI.ORG", None).await.unwrap();
+    }
+    assert_eq!(house.count(b'h').await, 1024);
+}
+
+#[tokio::test(start_paused = true)]
+async fn sums_are_roots_to_record() {
+    let house = House::proven().await;
+    let client = house.client().await;
+    let file = program(&client, "f").await;
+    let call = RecordSums { id: file, sums: vec![] };
+    assert_eq!(client.by(&ann()).kind_of(call.clone()).await, Some(NotPermitted));
+    assert_eq!(client.kind_of(call).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_session_calls_itself_is_kept_in_part() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let mdt = start_on(store.clone()).await;
+    let sessions = SessionTable::load(store.clone()).await.unwrap();
+    let (text, now) = ("x".repeat(1000), Time::default());
+    let (id, _) = sessions.open(ClientId([7; 16]), (&text, None), now).await.unwrap();
+    let mut transaction = store.begin().await.unwrap();
+    let record = transaction.read(&[key::session(id)]).await.unwrap().remove(0).unwrap();
+    assert_eq!(Session::from_bytes(&record).unwrap().description.len(), 256);
+    drop(mdt);
 }

@@ -76,3 +76,29 @@ async fn who_may_list_and_not_search_is_told_names_alone() {
     let told = client.call(list).await.unwrap();
     assert!(told.entries[0].attributes.is_some() && told.entries[0].target.is_some());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_page_with_long_targets_fits_into_a_frame() {
+    let house = House::new().await;
+    let client = house.client().await;
+    let directory = client.mkdir(ROOT, "d").await;
+    let target = "x".repeat(4000);
+    for number in 0..1200 {
+        client.call(symlink(directory, &format!("{number:04}"), &target)).await.unwrap();
+    }
+    let (mut after, mut seen, mut pages) = (None, 0, 0);
+    loop {
+        let list = ReadDirectory { id: directory, after, limit: 4096, is_plus: true };
+        let page = client.call(list).await.unwrap();
+        let weight: usize =
+            page.entries.iter().filter_map(|one| one.target.as_ref()).map(Vec::len).sum();
+        assert!(weight <= (2 << 20) + 4096, "{weight}");
+        assert!(page.entries.iter().all(|entry| entry.attributes.is_some()));
+        (seen, pages) = (seen + page.entries.len(), pages + 1);
+        if page.is_end {
+            break;
+        }
+        after = page.entries.last().map(|entry| entry.name.clone());
+    }
+    assert_eq!((seen, pages), (1200, 3));
+}

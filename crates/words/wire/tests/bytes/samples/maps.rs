@@ -57,6 +57,8 @@ pub fn map_calls(op: Op) -> Vec<Sample> {
     samples.push(request("-issuer-set", edit(MapEdit::IssuerSet(issuer))));
     samples.push(request("-issuer-remove", edit(removed)));
     samples.push(request("-key-rotate", edit(MapEdit::KeyRotate)));
+    let uninvite = MapEdit::SiteUninvite("fnal".parse().unwrap());
+    samples.push(request("-site-uninvite", edit(uninvite)));
     let (site, digest) = ("fnal".parse().unwrap(), [0xd1; 32]);
     let invite = MapEdit::SiteInvite { site, digest, until_ms: 1_700_000_000_123 };
     samples.push(request("-site-invite", edit(invite)));

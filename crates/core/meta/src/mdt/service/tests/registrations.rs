@@ -91,16 +91,16 @@ async fn by_an_id_that_was_guessed_nothing_is_held() {
     let [private, below, file] = private(&owner).await;
     house.clients.set(stranger.session, Manner::Ignores);
     let mut units = vec![];
-    for id in [private, below, file] {
-        units.extend(stranger.call(GetAttributes { id }).await.unwrap().lease.units);
-        units.extend(stranger.call(ListXattrs { id }).await.unwrap().lease.units);
+    units.extend(stranger.call(ListXattrs { id: private }).await.unwrap().lease.units);
+    let denied = Some(ErrorKind::PermissionDenied);
+    for id in [below, file] {
+        assert_eq!(stranger.kind_of(GetAttributes { id }).await, denied);
+        assert_eq!(stranger.kind_of(ListXattrs { id }).await, denied);
     }
-    units.extend(
-        stranger.call(Lookup { parent: below, name: name("f") }).await.unwrap().lease.units,
-    );
+    assert_eq!(stranger.kind_of(Lookup { parent: below, name: name("f") }).await, denied);
     let list = |is_plus| ReadDirectory { id: below, after: None, limit: 9, is_plus };
-    units.extend(stranger.call(list(false)).await.unwrap().lease.units);
-    units.extend(stranger.call(list(true)).await.unwrap().lease.units);
+    assert_eq!(stranger.kind_of(list(false)).await, denied);
+    assert_eq!(stranger.kind_of(list(true)).await, denied);
     let tree = ReadTree {
         roots: vec![below],
         after: None,
@@ -110,18 +110,18 @@ async fn by_an_id_that_was_guessed_nothing_is_held() {
         contents_max: 1 << 20,
         holder: None,
     };
-    units.extend(stranger.call(tree).await.unwrap().lease.units);
+    assert_eq!(stranger.kind_of(tree).await, denied);
     let files = ReadFiles { ids: vec![file], bytes: 1 << 20, contents_max: 1 << 20, holder: None };
     units.extend(stranger.call(files).await.unwrap().lease.units);
-    units.extend(stranger.call(open(file, true, true)).await.unwrap().lease.units);
+    assert_eq!(stranger.kind_of(open(file, true, true)).await, denied);
     let extents = GetExtents { id: file, offset: 0, limit: 9 };
-    units.extend(stranger.call(extents).await.unwrap().lease.units);
+    assert_eq!(stranger.kind_of(extents).await, denied);
     units.extend(stranger.call(commit(file, vec![])).await.unwrap().lease.units);
     let now = SetAttributes { mtime: Some(SetTime::Now), ..setattr(file) };
     units.extend(stranger.call(now).await.unwrap().lease.units);
     let late = Some(SetTime::At(Time { seconds: 1 << 33, nanos: 0 }));
     let access = SetAttributes { atime: late, is_access: Some(true), ..setattr(file) };
-    units.extend(stranger.call(access).await.unwrap().lease.units);
+    assert_eq!(stranger.kind_of(access).await, denied);
     assert_eq!(units, []);
     house.clients.recalled(stranger.session);
     let before = Instant::now();
@@ -198,7 +198,10 @@ async fn a_file_without_a_name_is_its_keepers() {
     let made = owner.call(nameless).await.unwrap().open;
     let file = made.attributes.id;
     assert_eq!(made.lease.units, [file]);
-    assert_eq!(stranger.call(GetAttributes { id: file }).await.unwrap().lease.units, []);
+    assert_eq!(
+        stranger.kind_of(GetAttributes { id: file }).await,
+        Some(ErrorKind::PermissionDenied)
+    );
     let before = Instant::now();
     owner.commit(file, vec![inline(0, b"a")]).await;
     assert!(before.elapsed() < LEASE);

@@ -1,0 +1,169 @@
+//! Which files are asked for next: those that are guessed, and those that others opened before.
+//!
+//! Invariants: what is asked for is noted then, and not when it joins a queue, so that what stands
+//! in one queue in vain may come by the other; no file holds up those behind it.
+
+use super::{
+    BYTES_CREDIT_MIN, BYTES_RAISE_FIRST, FILE_PAGES_MAX, FILES_BYTES, FILES_MAX, FilesJob,
+    GUESS_PART, HISTORY, LATE_MAX, QUEUE_MAX, SMALL_MAX, WASTE_FREE, WASTE_MAX, Walk,
+};
+use std::collections::{BTreeSet, VecDeque};
+use tieline_types::FileId;
+
+#[derive(Clone, Copy)]
+enum Queue {
+    Guessed,
+    Expected,
+}
+
+/// Bytes that may come: at once, at all, and of one file.
+#[derive(Clone, Copy)]
+struct Limits {
+    room: u64,
+    most: u64,
+    size_max: u64,
+}
+
+#[derive(Default)]
+struct Chosen {
+    files: Vec<(FileId, u64)>,
+    bytes: u64,
+}
+
+impl Walk {
+    /// Files to be brought: before all else, or after.
+    pub fn enqueue_files(&mut self, files: Vec<(FileId, u64)>, is_next: bool) {
+        let room = QUEUE_MAX.saturating_sub(self.files.len());
+        let new: Vec<_> =
+            files.into_iter().take(room).filter(|(id, _)| self.may_come(*id)).collect();
+        if is_next {
+            new.into_iter().rev().for_each(|one| self.files.push_front(one));
+        } else {
+            self.files.extend(new);
+        }
+    }
+
+    /// Files that others opened after those which are opened here.
+    pub fn enqueue_expected(&mut self, files: Vec<(FileId, u64)>) {
+        let room = QUEUE_MAX.saturating_sub(self.expected.len());
+        let new: Vec<_> =
+            files.into_iter().take(room).filter(|(id, _)| self.may_come(*id)).collect();
+        self.expected.extend(new);
+    }
+
+    /// Is it neither here, nor on its way, nor was it asked for in vain lately?
+    fn may_come(&self, file: FileId) -> bool {
+        !self.files_ahead.has(file) && !self.pass.has(file) && !self.was_asked(file, false)
+    }
+
+    pub fn has_files(&self) -> bool {
+        !self.files.is_empty() || !self.expected.is_empty()
+    }
+
+    /// How much more may come for nothing.
+    fn waste_left(&self) -> u64 {
+        let wasted = self.brought.saturating_sub(self.used);
+        (WASTE_FREE + WASTE_MAX * self.wanted).saturating_sub(wasted)
+    }
+
+    /// The next files to be asked for. `room`: how many bytes may come.
+    pub fn next_files(&mut self, room: u64) -> Option<FilesJob> {
+        self.files_ahead.expire();
+        let left = self.waste_left();
+        let most = self.file_credit.min(self.files_ahead.room()).min(left);
+        let room = room.min(most);
+        if self.file_pages >= FILE_PAGES_MAX || room < BYTES_CREDIT_MIN {
+            return None;
+        }
+        let mut chosen = Chosen::default();
+        let guess_max = BYTES_RAISE_FIRST.max(left / GUESS_PART);
+        let guess = Limits { room, most, size_max: guess_max };
+        let expect = Limits { room, most, size_max: SMALL_MAX };
+        let may_be_right = self.trails.may_be_right();
+        // What others opened comes before what is guessed, once it came true.
+        if may_be_right && self.trails.are_believed() {
+            self.choose(Queue::Expected, expect, &mut chosen);
+        }
+        self.choose(Queue::Guessed, guess, &mut chosen);
+        if may_be_right {
+            self.choose(Queue::Expected, expect, &mut chosen);
+        }
+        let Chosen { files, bytes } = chosen;
+        if files.is_empty() {
+            return None;
+        }
+        self.file_credit = self.file_credit.saturating_sub(bytes);
+        self.brought += bytes;
+        self.file_pages += 1;
+        let ids: Vec<FileId> = files.iter().map(|(id, _)| *id).collect();
+        let (under, _) = self.fly(&ids);
+        Some(FilesJob { files, caller: self.caller.clone(), under })
+    }
+
+    /// Takes files from a queue. A large one comes when there is room for it, or nothing else is on
+    /// its way; until then it lets others pass.
+    fn choose(&mut self, queue: Queue, limits: Limits, chosen: &mut Chosen) {
+        let mut late = vec![];
+        while chosen.files.len() < FILES_MAX
+            && chosen.bytes < limits.room.min(FILES_BYTES)
+            && late.len() < LATE_MAX
+            && let Some((id, size)) = self.queue(queue).pop_front()
+        {
+            if size > limits.size_max || !self.may_come(id) {
+                continue;
+            }
+            let is_alone = self.file_pages == 0 && chosen.files.is_empty() && late.is_empty();
+            let room = if is_alone { limits.most } else { limits.room };
+            if size <= BYTES_RAISE_FIRST || chosen.bytes + size <= room {
+                self.note_asked(id, false);
+                chosen.bytes += size;
+                chosen.files.push((id, size));
+            } else {
+                late.push((id, size));
+            }
+        }
+        late.into_iter().rev().for_each(|one| self.queue(queue).push_front(one));
+    }
+
+    fn queue(&mut self, queue: Queue) -> &mut VecDeque<(FileId, u64)> {
+        match queue {
+            Queue::Guessed => &mut self.files,
+            Queue::Expected => &mut self.expected,
+        }
+    }
+
+    /// A question about files has been answered. `unreached`: those that the answer did not come
+    /// to.
+    pub fn files_landed(
+        &mut self,
+        asked: &[(FileId, u64)],
+        told: &BTreeSet<FileId>,
+        unreached: &[(FileId, u64)],
+    ) {
+        self.file_pages = self.file_pages.saturating_sub(1);
+        for (id, size) in asked {
+            self.flights.remove(id);
+            if told.contains(id) {
+                // It may go and be asked for again at any time.
+                self.asked.remove(id);
+                self.files_ahead.add(*id, *size);
+            } else {
+                self.file_credit += size;
+                self.brought = self.brought.saturating_sub(*size);
+            }
+        }
+        if self.brought > HISTORY {
+            (self.brought, self.used) = (self.brought / 2, self.used / 2);
+            self.wanted /= 2;
+        }
+        for (id, size) in unreached.iter().rev() {
+            self.asked.remove(id);
+            self.files.push_front((*id, *size));
+        }
+    }
+
+    /// Bytes that came ahead, and of these those that were used.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.brought, self.used)
+    }
+}
