@@ -10,8 +10,8 @@
 //! it read is what is true: no change is under way on the unit and none was committed since
 //! ([`LeaseTable::grant`]).
 //!
-//! Who may see a directory and not what is in it holds it from *outside*: he is told of changes, and
-//! hardly waited for.
+//! Who may see a directory and not what is in it holds it from *outside*: he is told of changes,
+//! and hardly waited for. Who did not answer holds nothing for a while ([`suspended`]).
 //!
 //! Knows no store and no rights, and sends nothing: who may hold what is said by who asks
 //! (`mdt/entitled`), holders are named, the service asks them. Time is tokio's.
@@ -174,53 +174,8 @@ impl LeaseTable {
 
     pub fn close(&self, session: SessionId) {
         self.lock().drop_session(session);
-        self.suspended().end(session);
-        lock(&self.suspended_outside).end(session);
+        self.end_suspension(session);
         self.ended.notify_waiters();
-    }
-
-    /// From which host a session comes.
-    pub fn came_from(&self, session: SessionId, host: &str) {
-        self.suspended().came(session, host);
-        lock(&self.suspended_outside).came(session, host);
-    }
-
-    /// A session that holds something from outside did not answer at once, as one that is far away
-    /// may. It holds the rest.
-    pub fn ran_out_outside(&self, session: SessionId) {
-        lock(&self.suspended_outside).ran_out(session);
-    }
-
-    /// Of what a session is entitled to, what it may be given now.
-    fn unsuspended(&self, session: SessionId, units: &[Entitled]) -> Vec<Entitled> {
-        if self.is_suspended(session) {
-            return vec![];
-        }
-        let is_inside = |(_, standing): &Entitled| *standing == Standing::Inside;
-        if units.iter().all(is_inside) || lock(&self.suspended_outside).until(session).is_none() {
-            return units.to_vec();
-        }
-        units.iter().copied().filter(is_inside).collect()
-    }
-
-    /// A session let a recall run out: it is given no leases for a while.
-    pub fn ran_out(&self, session: SessionId) {
-        let mut suspended = self.suspended();
-        if let Some(span) = suspended.ran_out(session) {
-            METRICS.lease_suspensions.inc();
-            METRICS.sessions_suspended.set(suspended.count() as i64);
-            let (session, seconds) = (session.0, span.as_secs());
-            tracing::info!(session, seconds, "a recall ran out: its client is given no leases");
-        }
-    }
-
-    pub fn is_suspended(&self, session: SessionId) -> bool {
-        self.suspended().until(session).is_some()
-    }
-
-    /// Brings what is told of suspensions up to date.
-    pub fn count_suspended(&self) {
-        METRICS.sessions_suspended.set(self.suspended().count() as i64);
     }
 
     /// A frame came: the session's leases are good for as long again.
@@ -495,14 +450,6 @@ impl LeaseTable {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn suspended(&self) -> MutexGuard<'_, Suspended> {
-        lock(&self.suspended)
-    }
-}
-
-fn lock(table: &Mutex<Suspended>) -> MutexGuard<'_, Suspended> {
-    table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Held {

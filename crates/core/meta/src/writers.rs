@@ -24,8 +24,8 @@ use tieline_types::{FileId, SessionId};
 use tieline_wire::notice::Recall;
 use tokio::time::Instant;
 
-/// Who did not answer, or commits each write anyhow, is not asked again before: if he did not answer
-/// again and again, twice as long each time.
+/// Who did not answer, or commits each write anyhow, is not asked again before: if he did not
+/// answer again and again, twice as long each time.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 const ASK_AGAIN_MAX: Duration = Duration::from_secs(600);
 /// Who did not answer so often is not asked for the sake of other writers sooner either.

@@ -43,10 +43,9 @@ metrics! {
     recalls: IntCounterVec = "tieline_lease_recalls_total" ["outcome"]
         "Leases recalled by this MDS: answered, contended, expired, outside.";
     lease_suspensions: IntCounter = "tieline_lease_suspensions_total" []
-        "Times that a session let a recall of this MDS run out, and was given no leases for a while.";
+        "Times that a session let a recall of this MDS run out and got no leases for a while.";
     sessions_suspended: IntGauge = "tieline_sessions_suspended" []
-        "Sessions that this MDS gives no leases now: they, or others of their hosts, let recalls run \
-out.";
+        "Sessions that get no leases now: they, or others of their hosts, let recalls run out.";
     leases: IntGauge = "tieline_leases" [] "Lease units held by sessions of this MDS.";
     conflicts: IntCounter = "tieline_transaction_conflicts_total" []
         "Transactions that were run again because another got in between.";

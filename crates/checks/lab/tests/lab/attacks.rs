@@ -88,8 +88,8 @@ fn nobody_gets_in_under_krb5p() -> Result<()> {
     alone(|| table("krb5p"))
 }
 
-/// Promise 165: What a client was refused holds up nobody: not the owner's rm, nor his changes below
-/// a directory that the client may not search.
+/// Promise 165: What a client was refused holds up nobody: not the owner's rm, nor his changes
+/// below a directory that the client may not search.
 ///
 /// Promise 166: A client that does not answer holds up others once; then it is given nothing that
 /// others would have to wait for, for 20 s, and each time for twice as long, up to ten minutes.

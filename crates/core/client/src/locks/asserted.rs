@@ -3,7 +3,7 @@
 //! Invariant: what is asserted is held by programs; what was idle there is forgotten.
 
 use crate::shared::{Shared, lock};
-use crate::{HandleId, LockWish, OpenFile};
+use crate::{HandleId, LockWish, OpenFile, Result};
 use std::sync::Arc;
 use tieline_types::locks::Held;
 use tieline_types::{Caller, ErrorKind, FileId, LockKind, LockMode, MdtIndex, ServerNumber};
@@ -12,6 +12,9 @@ use tieline_wire::locks::{AssertLocks, AssertedLock};
 
 /// Locks in one assertion.
 const ASSERTED_MAX: usize = 1024;
+/// So a server says that a user is nobody to it any more.
+const REFUSALS: [ErrorKind; 3] =
+    [ErrorKind::Unauthenticated, ErrorKind::PermissionDenied, ErrorKind::NotPermitted];
 
 impl Shared {
     /// A server welcomed us. A new start of it has forgotten our locks, a new session has lost
@@ -52,17 +55,14 @@ impl Shared {
         let asserting = self.locks.asserting(server);
         let _asserting = asserting.write().await;
         let Some(mdt) = self.servers.mdt_of(server) else { return };
-        let mut parts: Vec<(Caller, Vec<AssertedLock>)> = vec![];
         for (caller, locks) in self.held_by_callers(server) {
-            let chunks = locks.chunks(ASSERTED_MAX);
-            parts.extend(chunks.map(|part| (caller.clone(), part.to_vec())));
+            for part in locks.chunks(ASSERTED_MAX) {
+                self.assert_part(mdt, &caller, part).await;
+            }
         }
-        if parts.is_empty() {
-            parts.push((Caller::root(), vec![]));
-        }
-        let count = parts.len();
-        for (index, (caller, part)) in parts.into_iter().enumerate() {
-            self.assert_part(mdt, &caller, part, index + 1 == count).await;
+        // Others wait until all is said.
+        if let Err(error) = self.ask_assert(mdt, &Caller::root(), &[], true).await {
+            tracing::warn!(%error, "locks are not asserted");
         }
     }
 
@@ -90,25 +90,23 @@ impl Shared {
         by_callers
     }
 
-    async fn assert_part(
-        self: &Arc<Self>,
+    async fn ask_assert(
+        &self,
         mdt: MdtIndex,
         caller: &Caller,
-        part: Vec<AssertedLock>,
+        locks: &[AssertedLock],
         is_last: bool,
-    ) {
-        let request = AssertLocks { locks: part.clone(), is_last, heard: None };
-        let told = self.ask_mdt(caller, mdt, request, self.servers.wait_for(mdt)).await;
-        let lost = match told {
-            Ok(told) => told.reply.lost,
-            Err(error) if is_refusal(error.kind()) => {
+    ) -> Result<Vec<u32>> {
+        let request = AssertLocks { locks: locks.to_vec(), is_last, heard: None };
+        let told = self.ask_mdt(caller, mdt, request, self.servers.wait_for(mdt)).await?;
+        Ok(told.reply.lost)
+    }
+
+    async fn assert_part(self: &Arc<Self>, mdt: MdtIndex, caller: &Caller, part: &[AssertedLock]) {
+        let lost = match self.ask_assert(mdt, caller, part, false).await {
+            Ok(lost) => lost,
+            Err(error) if REFUSALS.contains(&error.kind()) => {
                 tracing::warn!(%error, "locks are not asserted: their user has no right any more");
-                if is_last {
-                    // Others wait until all is said.
-                    let end = AssertLocks { locks: vec![], is_last, heard: None };
-                    let wait = self.servers.wait_for(mdt);
-                    let _ = self.ask_mdt(&Caller::root(), mdt, end, wait).await;
-                }
                 (0..part.len() as u32).collect()
             }
             Err(error) => return tracing::warn!(%error, "locks are not asserted"),
@@ -122,13 +120,6 @@ impl Shared {
             self.locks.note(id, &wish, None);
         }
     }
-}
-
-fn is_refusal(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::Unauthenticated | ErrorKind::PermissionDenied | ErrorKind::NotPermitted
-    )
 }
 
 /// Through whose handle is a lock held? Which one it was that a `flock` came through is not known:

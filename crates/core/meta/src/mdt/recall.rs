@@ -4,8 +4,8 @@
 //! a file open that is about to lose its last name. A holder is waited for until it answers or its
 //! lease has run out. One that is heard of but does not answer within the lease may hear nothing,
 //! as in a cut of one direction: its connection is ended, and it is asked again when it is back.
-//! One that does not answer then either is barred, so that its lease runs out too. Whoever's ran out
-//! is given none for a while.
+//! One that does not answer then either is barred, so that its lease runs out too. Whoever's ran
+//! out is given none for a while.
 //!
 //! Invariants: the changing session is never asked; when the waiting is over nobody else believes
 //! what changes.

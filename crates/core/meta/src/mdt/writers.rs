@@ -44,9 +44,9 @@ impl Mdt {
         self.writers.said() != said && resting.iter().any(is_written)
     }
 
-    /// A session says which files it has open to be written. That counts at once, since whoever asks
-    /// at the same time may be told nothing more; and goes on to where it could open them by itself:
-    /// files in what it held alone, and those that it made or keeps.
+    /// A session says which files it has open to be written. That counts at once, since whoever
+    /// asks at the same time may be told nothing more; and stays where it could open them by
+    /// itself: files in what it held alone, and those that it made or keeps.
     pub(crate) async fn note_written(&self, holder: Holder, answer: &NoticeAnswer) {
         let session = holder.session;
         let said = answer.open.iter().take(WRITTEN_MAX).copied();

@@ -8,9 +8,9 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(2);
 const ANSWER_MAX: u64 = 4 << 20;
 const SUSPENDED: &str = "tieline_sessions_suspended";
-const FIX: &str = "the server's log says which (\"a recall ran out\"): is that machine overloaded, \
-                   asleep or badly connected? It is given leases again by itself, after ten minutes \
-                   at most";
+const FIX: &str = "the server's log says which (\"a recall ran out\"): is that machine asleep, \
+                   overloaded or badly connected? It gets leases again by itself, after ten \
+                   minutes at most";
 
 pub fn look(admin: &str, findings: &mut Findings) {
     let Some(metrics) = ask(admin) else { return };

@@ -1,5 +1,5 @@
-//! A client that wants others to wait for it, or to be told nothing, where it has no right: it never
-//! answers a notice, but goes on being heard.
+//! A client that wants others to wait for it where it has no right: it never answers a notice, but
+//! goes on being heard.
 
 use super::hostile::{Guise, Hears, Line, Scene, refused, user};
 use anyhow::{Context, Result, ensure};
@@ -136,8 +136,8 @@ async fn asserted_locks(scene: &Scene<'_>) -> Result<()> {
     at_once(scene, "flock -n shown true && flock -n hidden true")
 }
 
-/// As on Linux: who may not write a file takes no exclusive `fcntl` lock of it, and who may not open
-/// it learns of none.
+/// As on Linux: who may not write a file takes no exclusive `fcntl` lock of it, and who may not
+/// open it learns of none.
 async fn reader_locks(scene: &Scene<'_>) -> Result<()> {
     let (shown, hidden) = (id(scene, "shown").await?, id(scene, "hidden").await?);
     let mds = deaf(scene, 5);
