@@ -76,10 +76,16 @@ impl Walk {
             return None;
         }
         let mut chosen = Chosen::default();
-        let guess_max = BYTES_RAISE_FIRST.max(left / GUESS_PART);
-        let guess = Limits { room, most, size_max: guess_max };
-        let expect = Limits { room, most, size_max: SMALL_MAX };
         let may_be_right = self.trails.may_be_right();
+        // Guesses leave something for what others opened, where that may be right.
+        let kept = if may_be_right && self.trails.are_followed() { WASTE_FREE / 2 } else { 0 };
+        let to_guess = left.saturating_sub(kept);
+        let guess = Limits {
+            room: room.min(to_guess),
+            most: most.min(to_guess),
+            size_max: BYTES_RAISE_FIRST.max(to_guess / GUESS_PART),
+        };
+        let expect = Limits { room, most, size_max: SMALL_MAX };
         // What others opened comes before what is guessed, once it came true.
         if may_be_right && self.trails.are_believed() {
             self.choose(Queue::Expected, expect, &mut chosen);

@@ -17,9 +17,10 @@ const KNOWN_MAX: usize = 32 << 10;
 const GATHERED_MAX: usize = 8 << 10;
 /// Bytes that the word of others is good for, before any of them is used.
 const TRUST: u64 = 4 << 20;
-/// All of what was opened lately was foretold. Each open counts for a sixteenth of it.
+/// All of what was opened lately was foretold. Each open counts for an eighth of it, so that three
+/// that were not end the belief, and six in a row all use of it.
 const CERTAIN: u32 = 1 << 10;
-const LATELY: u32 = 16;
+const LATELY: u32 = 8;
 /// From so much on nothing need be guessed besides, and down to so much nothing is asked for.
 const BELIEVED: u32 = CERTAIN * 3 / 4;
 const DOUBTED: u32 = CERTAIN / 2;
@@ -41,6 +42,7 @@ pub fn merge(old: &Trail, new: &Trail) -> Trail {
     Trail { files, next: new.next.or(old.next) }
 }
 
+#[derive(Default)]
 pub(super) struct Trails {
     /// As the MDS told them, and what was opened here.
     known: BTreeMap<FileId, Trail>,
@@ -60,23 +62,6 @@ pub(super) struct Trails {
     is_due: bool,
 }
 
-impl Default for Trails {
-    fn default() -> Self {
-        Self {
-            known: BTreeMap::new(),
-            left: BTreeSet::new(),
-            gathered: BTreeMap::new(),
-            last: None,
-            followed: BTreeSet::new(),
-            next: None,
-            is_trusted: false,
-            is_due: false,
-            // They may be right, and it has not shown yet.
-            doubt: CERTAIN - (BELIEVED + DOUBTED) / 2,
-        }
-    }
-}
-
 impl Trails {
     /// Is known what will be opened there, so that nothing need be guessed? A trail of full length
     /// need not be whole.
@@ -92,8 +77,21 @@ impl Trails {
         self.doubt = self.doubt - self.doubt / LATELY + missing / LATELY;
     }
 
+    /// A trail came after files were opened in its directory: were they foretold?
+    fn look_back(&mut self, directory: FileId) {
+        let opened = self.gathered.get(&directory).map(|trail| trail.files.clone());
+        for file in opened.into_iter().flatten() {
+            self.came_true(directory, file);
+        }
+    }
+
     pub fn are_believed(&self) -> bool {
         self.doubt <= CERTAIN - BELIEVED
+    }
+
+    /// Was anything expected by them?
+    pub fn are_followed(&self) -> bool {
+        !self.followed.is_empty()
     }
 
     pub fn may_be_right(&self) -> bool {
@@ -178,6 +176,7 @@ impl Walk {
 
     /// The MDS tells how others went through a directory.
     pub fn learn_trail(&mut self, directory: FileId, trail: Trail) {
+        let is_new = !self.trails.known.contains_key(&directory);
         let Trails { known, left, followed, .. } = &mut self.trails;
         if known.len() < KNOWN_MAX || known.contains_key(&directory) {
             let is_over = trail.files.iter().all(|&file| self.pass.has(file));
@@ -185,6 +184,9 @@ impl Walk {
                 left.insert(directory);
             }
             known.insert(directory, trail);
+        }
+        if is_new {
+            self.trails.look_back(directory);
         }
     }
 
