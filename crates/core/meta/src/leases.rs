@@ -22,11 +22,10 @@
 
 mod suspended;
 
-use crate::grace::Grace;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use suspended::Suspended;
+use tieline_sessions::{Grace, Suspended};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{FileId, SessionId, Version};
 use tokio::sync::Notify;

@@ -19,10 +19,10 @@
 //! its way any more; queues and sets are bounded.
 
 use crate::error::{Error, Result};
-use crate::grace::Grace;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tieline_sessions::Grace;
 use tieline_types::locks::{Held, LockSet};
 use tieline_types::{FileId, LockKind, LockMode, LockRange, LostLock, SessionId};
 use tieline_wire::locks::{AssertedLock, Lock, LockFound, LockOutcome};

@@ -12,84 +12,18 @@
 //!
 //! Knows nothing of rights to the file itself: those are looked at as ever.
 //!
-//! Invariants: at most four times [`RECENT`] ids of a session are held; nothing is held by having
-//! been named, only by having been told.
+//! Invariant: nothing is held by having been named, only by having been told.
 
 use crate::error::{Error, Result};
 use crate::permission::{self, SEARCH};
 use crate::view::{Scene, View};
-use std::collections::{BTreeMap, BTreeSet};
-use std::mem::take;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use tieline_format::mdt::{Inode, Orphan, key};
-use tieline_types::{Attributes, FileId, FileKind, SessionId};
+use tieline_types::{Attributes, FileId, FileKind};
 use tieline_wire::meta::{EntryReply, SetAttributes};
 use tieline_wire::{Request, TreeReply};
 
-/// Ids of a kind that are held for certain; as many again of before.
-const RECENT: usize = 4096;
 /// Directories above each other: nobody means more.
 const DEPTH_MAX: usize = 1024;
-
-#[derive(Default)]
-pub struct WalkTable(Mutex<BTreeMap<SessionId, Held>>);
-
-/// Directories are kept apart, so that a listing of many files takes no place of work away.
-#[derive(Default)]
-struct Held {
-    directories: Recent,
-    files: Recent,
-}
-
-/// The ids that came last, roughly.
-#[derive(Default)]
-struct Recent {
-    young: BTreeSet<FileId>,
-    old: BTreeSet<FileId>,
-}
-
-impl Recent {
-    fn hold(&mut self, id: FileId) {
-        if self.young.len() >= RECENT && !self.young.contains(&id) {
-            self.old = take(&mut self.young);
-        }
-        self.young.insert(id);
-    }
-
-    /// What is used stays.
-    fn holds(&mut self, id: FileId) -> bool {
-        let is_held = self.young.contains(&id) || self.old.contains(&id);
-        if is_held {
-            self.hold(id);
-        }
-        is_held
-    }
-}
-
-impl WalkTable {
-    pub fn hold(&self, session: SessionId, id: FileId, kind: FileKind) {
-        let mut sessions = self.lock();
-        let held = sessions.entry(session).or_default();
-        match kind {
-            FileKind::Directory => held.directories.hold(id),
-            _ => held.files.hold(id),
-        }
-    }
-
-    fn holds(&self, session: SessionId, id: FileId) -> bool {
-        let mut sessions = self.lock();
-        let held = sessions.get_mut(&session);
-        held.is_some_and(|held| held.directories.holds(id) || held.files.holds(id))
-    }
-
-    pub fn end(&self, session: SessionId) {
-        self.lock().remove(&session);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, Held>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl Scene<'_> {
     /// The session was told of a file.

@@ -15,11 +15,11 @@
 //!
 //! [`Open`]: tieline_wire::meta::Open
 
-use crate::holders::Holders;
 use crate::leases::Change;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tieline_sessions::Holders;
 use tieline_types::{FileId, SessionId};
 use tieline_wire::notice::Recall;
 use tokio::time::Instant;

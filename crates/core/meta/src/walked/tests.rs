@@ -186,20 +186,3 @@ async fn writing_is_not_asked_for_the_way() {
     bob.commit(tree.file, vec![inline(0, b"promised")]).await;
     assert_eq!(bob.kind_of(GetAttributes { id: tree.file }).await, Some(PermissionDenied));
 }
-
-#[test]
-fn what_is_used_stays_and_the_rest_is_bounded() {
-    let table = WalkTable::default();
-    let session = SessionId(1);
-    for number in 0..10 * RECENT as u64 {
-        table.hold(session, FileId(number), FileKind::Regular);
-        table.hold(session, FileId(1 << 40), FileKind::Directory);
-        assert!(table.holds(session, FileId(0)), "{number}");
-    }
-    assert!(!table.holds(session, FileId(1)) && table.holds(session, FileId(1 << 40)));
-    let held = table.lock().remove(&session).unwrap_or_default();
-    assert!(held.files.young.len() + held.files.old.len() <= 2 * RECENT);
-    table.hold(session, FileId(3), FileKind::Regular);
-    table.end(session);
-    assert!(!table.holds(session, FileId(3)));
-}

@@ -6,12 +6,14 @@ use super::usual;
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tieline_bytes::NodeCache;
 use tieline_cache::{Error, Known, NodeSettings};
 use tieline_types::{ChunkId, ChunkRef};
 use tieline_world::World;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
+
+const WAITING_MAX: usize = 32 << 20;
+const GRAIN: usize = 4096;
 
 #[derive(Clone)]
 pub struct NodePlug(Arc<Inner>);
@@ -19,8 +21,8 @@ pub struct NodePlug(Arc<Inner>);
 struct Inner {
     open: Open<tieline_cache::NodeCache>,
     late: OnceCell<Late<tieline_cache::NodeCache>>,
-    /// Somebody opens it already.
-    is_begun: AtomicBool,
+    /// For bytes that are to be kept while it is opened, in units of [`GRAIN`].
+    waiting: Arc<Semaphore>,
 }
 
 impl NodePlug {
@@ -44,12 +46,11 @@ impl NodePlug {
     }
 
     fn new(open: Open<tieline_cache::NodeCache>) -> Self {
-        let (late, is_begun) = (OnceCell::new(), AtomicBool::new(false));
-        Self(Arc::new(Inner { open, late, is_begun }))
+        let waiting = Arc::new(Semaphore::new(WAITING_MAX / GRAIN));
+        Self(Arc::new(Inner { open, late: OnceCell::new(), waiting }))
     }
 
     async fn begin(&self, is_new: bool) -> Result<&Late<tieline_cache::NodeCache>, Error> {
-        self.0.is_begun.store(true, Ordering::Relaxed);
         let open = || Late::open("node", is_new, self.0.open.clone());
         self.0.late.get_or_try_init(open).await
     }
@@ -61,17 +62,17 @@ impl NodePlug {
         }
     }
 
-    /// The first bytes that are to be kept.
+    /// The first bytes that are to be kept, and those that come while it is opened.
     fn begin_with(&self, known: Known, offset: u64, bytes: Bytes) {
-        if self.0.is_begun.swap(true, Ordering::Relaxed) {
-            return;
-        }
+        let grains = u32::try_from(bytes.len().div_ceil(GRAIN)).unwrap_or(u32::MAX);
+        let Ok(room) = self.0.waiting.clone().try_acquire_many_owned(grains) else { return };
         let plug = self.clone();
         tokio::spawn(async move {
             plug.begin_own().await;
             if let Some(cache) = plug.now() {
                 cache.keep(&known, offset, bytes);
             }
+            drop(room);
         });
     }
 

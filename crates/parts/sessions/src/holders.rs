@@ -8,7 +8,7 @@ use tieline_types::{FileId, SessionId};
 const FILES_MAX: usize = 16_384;
 
 /// What of it, for each session and file.
-pub(crate) struct Holders<T> {
+pub struct Holders<T> {
     by_file: BTreeMap<FileId, BTreeMap<SessionId, T>>,
     by_session: BTreeMap<SessionId, VecDeque<FileId>>,
 }

@@ -4,7 +4,7 @@
 //! say when they close, so this is a hint on whom to ask, bounded per session; the answer to a
 //! recall is what counts.
 
-use crate::holders::Holders;
+use crate::Holders;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tieline_types::{FileId, SessionId};

@@ -1,0 +1,22 @@
+//! What an MDT remembers of its clients' sessions, in memory.
+//!
+//! * [`OpenTable`]: which files a session may have open; [`Holders`]: what it has of files at all.
+//! * [`WalkTable`]: which ids it holds, since it was told of them.
+//! * [`Suspended`]: who let recalls run out, and is given no leases for a while.
+//! * [`Grace`]: who was there before a start, and is not back yet.
+//!
+//! Knows sessions, ids and time; no stores, messages, rights or leases.
+//!
+//! Invariant: every table is bounded for each session, and what is of a session goes with it.
+
+mod grace;
+mod holders;
+mod opens;
+mod suspended;
+mod walks;
+
+pub use grace::Grace;
+pub use holders::Holders;
+pub use opens::OpenTable;
+pub use suspended::Suspended;
+pub use walks::WalkTable;
