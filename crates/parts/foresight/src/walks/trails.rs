@@ -169,7 +169,10 @@ impl Walk {
             .map(of)
             .collect();
         for one in &news {
-            self.learn_trail(one.directory, one.trail.clone());
+            // As the MDS will keep it.
+            let known = self.trails.known.get(&one.directory);
+            let trail = known.map_or_else(|| one.trail.clone(), |old| merge(old, &one.trail));
+            self.learn_trail(one.directory, trail);
         }
         news.chunks(TRAIL_MAX).map(<[TrailOf]>::to_vec).collect()
     }

@@ -1,6 +1,7 @@
 //! The fake tells metadata in bulk.
 
 use super::*;
+use tieline_foresight::walks::merge;
 use tieline_wire::trees::*;
 
 /// Who changed something so lately is at work.
@@ -90,7 +91,10 @@ impl State {
 
     pub fn report_trails(&mut self, report: ReportTrails) -> Answer {
         let kept = report.trails.len() as u32;
-        self.trails.extend(report.trails.into_iter().map(|one| (one.directory, one.trail)));
+        for one in report.trails {
+            let known = self.trails.entry(one.directory).or_default();
+            *known = merge(known, &one.trail);
+        }
         done::<ReportTrails>(&ReportTrailsReply { kept })
     }
 
