@@ -27,7 +27,7 @@ impl Dice {
         Self(seed)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -36,11 +36,11 @@ impl Dice {
     }
 
     pub fn below(&mut self, end: usize) -> usize {
-        (self.next() % end.max(1) as u64) as usize
+        (self.draw() % end.max(1) as u64) as usize
     }
 
     fn unit(&mut self) -> f64 {
-        ((self.next() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+        ((self.draw() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
 
     fn normal(&mut self) -> f64 {
@@ -64,9 +64,9 @@ impl Ground {
             let name = format!("d{:02}", number % 10).parse()?;
             let directory = tree.add(package, &name, Kind::Directory);
             for file in 0..FILES {
-                let is_library = dice.next() % 1000 < LIBRARIES;
+                let is_library = dice.draw() % 1000 < LIBRARIES;
                 let size = match is_library {
-                    true => (1 << 20) + dice.next() % (4 << 20),
+                    true => (1 << 20) + dice.draw() % (4 << 20),
                     false => (MEDIAN * (SIGMA * dice.normal()).exp()) as u64,
                 };
                 tree.add(directory, &format!("f{file}").parse()?, Kind::File { size });

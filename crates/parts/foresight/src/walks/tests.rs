@@ -397,8 +397,7 @@ async fn a_large_file_lets_others_pass() {
 
 #[tokio::test(start_paused = true)]
 async fn a_library_that_is_guessed_is_not_worth_all_that_may_come_for_nothing() {
-    let mut walk = Walk::default();
-    walk.file_credit = BYTES_CREDIT_MAX;
+    let mut walk = Walk { file_credit: BYTES_CREDIT_MAX, ..Walk::default() };
     let guesses = || vec![(id(1), WASTE_FREE / GUESS_PART + 1), (id(2), 1000)];
     walk.enqueue_files(guesses(), false);
     assert_eq!(walk.next_files(u64::MAX).unwrap().files, [(id(2), 1000)]);
@@ -447,8 +446,7 @@ async fn guesses_leave_room_for_what_others_opened() {
 /// What was expected and is not believed any more is guessed like all others.
 #[tokio::test(start_paused = true)]
 async fn what_is_expected_in_vain_is_not_in_the_way_of_guesses() {
-    let mut walk = Walk::default();
-    walk.file_credit = BYTES_CREDIT_MAX;
+    let mut walk = Walk { file_credit: BYTES_CREDIT_MAX, ..Walk::default() };
     walk.learn_trail(id(10), Trail { files: vec![id(1)], next: None });
     walk.enqueue_expected(vec![(id(150), 1000)]);
     for serial in 500..564 {
