@@ -193,7 +193,9 @@ impl Federation {
         if outcome.is_err() {
             eprintln!("{}", std::fs::read_to_string(&log)?);
         }
-        self.tieline(&["umount", &path])?;
+        // The kernel may still be letting go of what a program had open that has just ended.
+        let is_unmounted = || self.tieline(&["umount", &path]).is_ok();
+        program::until("it is unmounted", Duration::from_secs(10), is_unmounted)?;
         outcome?;
         Ok(std::fs::read_to_string(&log)?)
     }
