@@ -12,7 +12,7 @@ pub(crate) struct Node {
     pub choice: Option<Choice>,
 }
 
-/// Keeps what comes from far and may lie here.
+/// Keeps what comes from far data servers and may lie here. How far a repository is, nobody knows.
 pub(crate) struct Choice {
     pub osts: Arc<Osts>,
     pub is_private: Option<IsPrivate>,
@@ -22,7 +22,8 @@ impl Choice {
     fn keeps(&self, chunk: &ChunkRef) -> bool {
         let is_private = |ost| self.is_private.as_ref().is_some_and(|is_private| is_private(ost));
         let mut osts = chunk.places.iter().filter_map(Place::ost);
-        self.osts.is_far(chunk) && !osts.any(is_private)
+        let is_of_servers = !chunk.places.is_empty();
+        is_of_servers && self.osts.is_far(chunk) && !osts.any(is_private)
     }
 }
 

@@ -162,7 +162,8 @@ fn what_is_not_sent_is_said_and_sent_later() -> Result<()> {
         let (source, clients) = (status["source"].as_str(), namespace(federation, "cl")?);
         let mount_by = |options: &str| {
             let (log, spool) = (log.display(), federation.local("spool"));
-            let own = format!("netns={clients},log={log},spool={}{options}", spool.display());
+            let own =
+                format!("netns={clients},log={log},spool={},cache=off{options}", spool.display());
             federation.tieline(&["mount", source.context("a source")?, &path, "-o", &own])
         };
         mount_by("")?;
