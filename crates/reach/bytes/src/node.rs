@@ -22,7 +22,7 @@ impl Choice {
     fn keeps(&self, chunk: &ChunkRef) -> bool {
         let is_private = |ost| self.is_private.as_ref().is_some_and(|is_private| is_private(ost));
         let mut osts = chunk.places.iter().filter_map(Place::ost);
-        let is_of_servers = !chunk.places.is_empty();
+        let is_of_servers = osts.clone().next().is_some();
         is_of_servers && self.osts.is_far(chunk) && !osts.any(is_private)
     }
 }
