@@ -28,7 +28,9 @@ pub struct Buckets {
     kind: Kind,
     python: PathBuf,
     folder: PathBuf,
-    ports: [u16; 4],
+    /// Of its four servers, and of their gRPC: by itself SeaweedFS takes those 10,000 higher, where
+    /// the servers of a federation are.
+    ports: [u16; 8],
     process: Option<Child>,
 }
 
@@ -36,7 +38,7 @@ impl Buckets {
     /// Keeps all that it has below `folder`. `python`: of the environment that has both programs.
     pub fn start(kind: Kind, python: &Path, folder: PathBuf) -> Result<Self> {
         fs::create_dir_all(&folder)?;
-        let mut ports = [0; 4];
+        let mut ports = [0; 8];
         for at in 0..ports.len() {
             let is_new = |port: &u16| !ports.contains(port);
             let mut found = std::iter::repeat_with(program::free_port);
@@ -108,7 +110,6 @@ impl Buckets {
         let data = self.folder.join("data");
         fs::create_dir_all(&data)?;
         let mut command = Command::new(self.python.with_file_name("weed"));
-        let [s3, master, volume, filer] = self.ports;
         command.args(["server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3"]);
         command.arg(format!("-dir={}", data.display()));
         command.arg(format!("-s3.config={}", users.display()));
@@ -117,8 +118,12 @@ impl Buckets {
         command.args(["-master.electionTimeout=1s", "-master.resumeState=false"]);
         // Nothing at ports that were not asked for, and nothing told to anybody outside.
         command.args(["-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false"]);
-        command.arg(format!("-s3.port={s3}")).arg(format!("-master.port={master}"));
-        command.arg(format!("-volume.port={volume}")).arg(format!("-filer.port={filer}"));
+        let (ports, grpc_ports) = self.ports.split_at(4);
+        for (name, (port, grpc)) in
+            ["s3", "master", "volume", "filer"].iter().zip(ports.iter().zip(grpc_ports))
+        {
+            command.arg(format!("-{name}.port={port}")).arg(format!("-{name}.port.grpc={grpc}"));
+        }
         command.current_dir(&self.folder);
         Ok(command)
     }

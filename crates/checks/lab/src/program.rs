@@ -7,6 +7,8 @@ use std::hash::{BuildHasher, Hasher};
 use std::io::{Read, Seek};
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -58,14 +60,23 @@ fn find() -> Result<PathBuf> {
     Ok(profile.join("tieline"))
 }
 
-/// A port of this machine's own that nobody listens at now. Neither `tieline dev up` nor a KDC
-/// takes it meanwhile, nor the kernel for an outgoing connection.
+/// A port of this machine's own that nobody listens at now. Neither another test nor `tieline dev
+/// up` nor a KDC takes it meanwhile, nor the kernel for an outgoing connection.
 pub fn free_port() -> Result<u16> {
     let noise = std::hash::RandomState::new().build_hasher().finish();
     let mut ports = (0..PORTS.len() as u64)
         .map(|step| PORTS.start + (noise.wrapping_add(step) % PORTS.len() as u64) as u16);
-    let is_free = |&port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    let is_free = |&port: &u16| {
+        reserve(port).is_ok() && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+    };
     ports.find(is_free).context("no port is free")
+}
+
+/// Keeps a port from other tests as long as this process lives, which an abstract socket does not
+/// outlive.
+fn reserve(port: u16) -> std::io::Result<()> {
+    let address = SocketAddr::from_abstract_name(format!("tieline lab port {port}"))?;
+    UnixListener::bind_addr(&address).map(std::mem::forget)
 }
 
 /// Runs `command` to its end, or to the deadline.
