@@ -88,14 +88,16 @@ impl Kernel {
     }
 
     /// Gives the kernel bytes of a file, which is as long as they reach from then on, at least.
-    /// Waits for the page that they lie in.
-    pub fn store(&self, id: FileId, offset: u64, bytes: &[u8]) {
+    /// Waits for the page that they lie in. Says whether it took them.
+    pub fn store(&self, id: FileId, offset: u64, bytes: &[u8]) -> bool {
         METRICS.fuse_invalidations.with_label_values(&["store"]).inc();
         let body = outgoing::store(self.nodes.node_of(id), offset, bytes);
-        // Where it does not take them, it has the end that it knew.
-        if let Err(error) = self.send(code::STORE, &body) {
+        let sent = self.send(code::STORE, &body);
+        if let Err(error) = &sent {
+            // It has the end that it knew then.
             tracing::debug!(%error, file = %id, "the kernel did not take a file's end");
         }
+        sent.is_ok()
     }
 
     fn tell(&self, what: &Forget) {

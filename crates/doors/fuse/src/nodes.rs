@@ -46,12 +46,20 @@ struct Node {
     told: Told,
     /// Until then the kernel is about to put an answer about the file's end to use.
     ending: Option<Instant>,
+    /// What it takes for the size at least, whatever answers it drops.
+    sure: u64,
+    /// When it was told to doubt what it had.
+    doubted: Option<Instant>,
     attributes: Given,
     pages: Given,
 }
 
 /// How long a kernel takes to put an answer to use: it drops one during which it is told to forget.
 const PUT_TO_USE: Duration = Duration::from_millis(3);
+
+/// Far longer than a question waits in a busy kernel and here: who asks so soon after a doubt may
+/// have asked before it.
+const DOUBTED_LATELY: Duration = Duration::from_secs(10);
 
 /// What the kernel was told of a file's size: that, and how often not to believe it any more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -95,6 +103,11 @@ impl Node {
         let is_believed = before.is_some_and(|before| before.doubts == self.told.doubts);
         let least = if is_believed { 0 } else { self.told.size };
         self.told.size = attributes.size.max(least);
+        self.sure = self.sure.min(attributes.size);
+    }
+
+    fn is_doubted_lately(&self) -> bool {
+        self.doubted.is_some_and(|at| at.elapsed() < DOUBTED_LATELY)
     }
 }
 
@@ -170,7 +183,11 @@ impl Nodes {
     /// The kernel is about to be told of it once more.
     pub fn remember(&self, attributes: &Attributes) {
         let mut known = self.lock();
-        let node = known.entry(attributes.id).or_insert_with(|| Node::new(self.is_taken));
+        let node = known.entry(attributes.id).or_insert_with(|| {
+            // A kernel that has nothing of it drops nothing.
+            let sure = if self.is_taken { 0 } else { attributes.size };
+            Node { sure, ..Node::new(self.is_taken) }
+        });
         node.lookups += 1;
         node.tell(attributes, None);
     }
@@ -189,10 +206,11 @@ impl Nodes {
         }
     }
 
-    /// These are a file's attributes, which the kernel is not told.
+    /// These are a file's attributes, which the kernel is not told. An open may have cut it.
     pub fn see(&self, attributes: &Attributes) {
         if let Some(node) = self.lock().get_mut(&attributes.id) {
             node.is_privileged = is_privileged(attributes);
+            node.sure = node.sure.min(attributes.size);
         }
     }
 
@@ -216,14 +234,23 @@ impl Nodes {
         Some(node.told)
     }
 
-    /// The kernel is about to be told the file's end, which a read waits for. Nothing is doubted
-    /// until it has put that to use. `false`: something was since it asked.
-    pub fn end_told(&self, id: FileId, before: Option<Told>) -> bool {
+    /// The kernel is about to be told that the file is so long, which a read waits for. Nothing is
+    /// doubted until it has put that to use. `false`: it may drop the answer, since it was told to
+    /// doubt after it asked, or perhaps after.
+    pub fn end_told(&self, id: FileId, before: Option<Told>, size: u64) -> bool {
         let mut known = self.lock();
         let Some(node) = known.get_mut(&id) else { return true };
         let is_same = before.is_some_and(|before| before.doubts == node.told.doubts);
-        node.ending = is_same.then(|| Instant::now() + PUT_TO_USE);
-        is_same
+        let is_used = is_same && !node.is_doubted_lately();
+        node.ending = is_used.then(|| Instant::now() + PUT_TO_USE);
+        is_used || size <= node.sure
+    }
+
+    /// The kernel has taken that the file is so long at least.
+    pub fn end_taken(&self, id: FileId, size: u64) {
+        if let Some(node) = self.lock().get_mut(&id) {
+            node.sure = node.sure.max(size);
+        }
     }
 
     /// May the kernel have pages of it?
@@ -261,6 +288,7 @@ impl Nodes {
             return None;
         }
         node.told.doubts = node.told.doubts.wrapping_add(1);
+        node.doubted = Some(Instant::now());
         let pages = if with_pages { node.pages.times } else { 0 };
         Some(Doubted { attributes: node.attributes.times, pages })
     }
@@ -363,6 +391,29 @@ mod tests {
         assert_eq!(nodes.told(file).unwrap().size, 50);
         nodes.tell(&told(70), before);
         assert_eq!(nodes.told(file).unwrap().size, 70);
+    }
+
+    #[test]
+    fn an_end_that_the_kernel_may_drop_is_not_taken_for_told() {
+        let (nodes, file) = (Nodes::new(FileId(1)), FileId(9));
+        let told = |size| Attributes { size, ..attributes(9, 0o644) };
+        nodes.remember(&told(100));
+        let now = || nodes.told(file);
+        assert!(nodes.end_told(file, now(), 200), "nothing was doubted");
+        let before = now();
+        nodes.give_attributes(&[file]);
+        nodes.doubt(file, false).unwrap();
+        assert!(!nodes.end_told(file, before, 200), "doubted since");
+        assert!(!nodes.end_told(file, now(), 200), "the question may be older than that");
+        assert!(nodes.end_told(file, now(), 100), "it has known that from the first");
+        nodes.end_taken(file, 200);
+        assert!(nodes.end_told(file, now(), 200) && !nodes.end_told(file, now(), 201));
+        // Cut, it may grow again.
+        nodes.see(&told(50));
+        assert!(nodes.end_told(file, now(), 50) && !nodes.end_told(file, now(), 200));
+        nodes.end_taken(file, 200);
+        nodes.tell(&told(70), now());
+        assert!(!nodes.end_told(file, now(), 200));
     }
 
     #[test]

@@ -246,7 +246,6 @@ const NEWS: Duration = Duration::from_secs(3);
 /// Promise 82: Whoever reads newer bytes of a file reads all that the same client wrote before
 /// them, and the file's end as it was then or later.
 #[test]
-#[ignore = "a known fault on busy machines: docs/semantics.md, 82"]
 fn a_file_that_grows_is_followed() -> Result<()> {
     Setting::FAR.run(&[], |pair| {
         // One that is open before anybody writes it, and one that is written by then.

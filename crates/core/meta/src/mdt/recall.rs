@@ -32,6 +32,9 @@ const AWAY_PAUSE: Duration = Duration::from_millis(50);
 /// did not answer.
 const PATIENCE_SHORT: Duration = Duration::from_secs(1);
 
+/// Who is away is not waited for: a wait shorter than this is held against nobody.
+const WAIT_MIN: Duration = Duration::from_millis(200);
+
 /// Why a session is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Why {
@@ -226,7 +229,8 @@ impl Asking {
             return self.ask_outside(ask).await;
         }
         let mut answer = self.answer_before_end(ask, give_up).await;
-        if answer.is_none() && self.leases.is_good(ask.holder) {
+        let is_overdue = answer.is_none() && self.leases.is_good(ask.holder);
+        if is_overdue {
             self.recaller.hang_up(session);
             give_up = Instant::now() + self.lease;
             answer = self.answer_before_end(ask, give_up).await;
@@ -234,20 +238,20 @@ impl Asking {
         if answer.is_some() && ask.why == Why::Look {
             return answer;
         }
-        self.settle(ask.holder, give_up, answer).await
+        self.settle(ask.holder, (give_up, is_overdue), answer).await
     }
 
     /// Whoever does not answer has it open.
     async fn ask_opener(&self, ask: &Ask) -> Option<NoticeAnswer> {
         let session = ask.holder.session;
-        let is_suspended = self.leases.is_suspended(session);
+        let (begun, is_suspended) = (Instant::now(), self.leases.is_suspended(session));
         let patience = if is_suspended { PATIENCE_SHORT } else { self.lease };
         let answer = tokio::select! {
             biased;
             answer = self.recaller.recall(session, ask.recall.clone(), patience) => answer,
             () = self.leases.silent(session) => None,
         };
-        if answer.is_none() {
+        if answer.is_none() && begun.elapsed() >= WAIT_MIN {
             self.leases.ran_out(session);
         }
         answer
@@ -256,9 +260,9 @@ impl Asking {
     /// What is sent comes before anything else that the holder is told: it believes nothing older
     /// then, whenever it answers.
     async fn ask_outside(&self, ask: &Ask) -> Option<NoticeAnswer> {
-        let session = ask.holder.session;
+        let (session, begun) = (ask.holder.session, Instant::now());
         let answer = self.recaller.recall(session, ask.recall.clone(), PATIENCE_SHORT).await;
-        if answer.is_none() {
+        if answer.is_none() && begun.elapsed() >= WAIT_MIN {
             self.leases.ran_out_outside(session);
         }
         let outcome = if answer.is_some() { "answered" } else { "outside" };
@@ -293,19 +297,23 @@ impl Asking {
     async fn settle(
         &self,
         holder: Holder,
-        give_up: Instant,
+        (give_up, is_overdue): (Instant, bool),
         answer: Option<NoticeAnswer>,
     ) -> Option<NoticeAnswer> {
         let outcome = match &answer {
             Some(answer) if answer.is_contended => "contended",
             Some(_) => "answered",
             None => {
-                if timeout_at(give_up, self.leases.ended(holder)).await.is_err() {
+                let ended = timeout_at(give_up, self.leases.ended(holder)).await;
+                if ended.is_err() {
                     // Heard of, but no answer: what it says from now on is refused.
                     self.leases.bar(holder.session);
                     self.leases.ended(holder).await;
                 }
-                self.leases.ran_out(holder.session);
+                // Else another asked for the same, whom it answered.
+                if is_overdue || ended.unwrap_or(true) {
+                    self.leases.ran_out(holder.session);
+                }
                 "expired"
             }
         };

@@ -22,7 +22,7 @@ pub async fn getattr(call: &Call) -> Outcome {
     let before = call.session.kernel.nodes.told(call.id());
     let known = call.fs().attributes(&call.caller(), call.id()).await?;
     if let Some(handle) = handle_of(call)
-        && !call.session.kernel.nodes.end_told(call.id(), before)
+        && !call.session.kernel.nodes.end_told(call.id(), before, known.attributes.size)
     {
         // Slow servers must not hold up who asks for attributes.
         let _ = tokio::time::timeout(END_PATIENCE, tell_end(call, handle, &known)).await;
@@ -38,8 +38,9 @@ fn handle_of(call: &Call) -> Option<HandleId> {
     (is_by_handle && call.session.kernel.cuts.is_cached(handle)).then_some(handle)
 }
 
-/// The kernel was told to forget the file since it asked, so it drops the answer: and a read that
-/// asked for the file's end would end where that was before. It takes the end from a byte there.
+/// The kernel may have been told to forget the file since it asked. Then it drops the answer, and a
+/// read that asked for the file's end would end where that was before. It takes the end from a byte
+/// there.
 async fn tell_end(call: &Call, handle: HandleId, known: &Known) -> Option<()> {
     let (id, last) = (call.id(), known.attributes.size.checked_sub(1)?);
     let byte = call.fs().read(handle, last, 1).await.ok()?.concat();
@@ -47,7 +48,9 @@ async fn tell_end(call: &Call, handle: HandleId, known: &Known) -> Option<()> {
     kernel.nodes.give_pages(id);
     // It may wait for a read of that page, whose answer is not to wait for this thread.
     let told = tokio::task::spawn_blocking(move || {
-        kernel.store(id, last, &byte);
+        if kernel.store(id, last, &byte) {
+            kernel.nodes.end_taken(id, last + 1);
+        }
         // The page is to come whole, and as it will be then.
         kernel.forget(&Forget::Part(id, last, 1));
     });

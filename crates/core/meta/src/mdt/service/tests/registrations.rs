@@ -424,3 +424,37 @@ async fn who_does_not_say_what_is_open_is_hardly_asked_again() {
     assert_eq!(took("c").await, Duration::from_secs(1));
     assert_eq!(house.count(b'o').await, 3, "it may have them open");
 }
+
+/// Who is asked twice for the same answers both in one: the second question ends with the first.
+#[tokio::test(start_paused = true)]
+async fn who_answers_is_given_more_however_many_asked() {
+    let house = House::new().await;
+    let (owner, other, honest) = (house.client().await, house.client().await, house.client().await);
+    let units = async || honest.lookup(ROOT, "x").await.lease.units;
+    assert_eq!(units().await, [ROOT]);
+    house.clients.set(honest.session, Manner::Takes(Duration::from_secs(2)));
+    let late = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        other.mkdir(ROOT, "b").await
+    };
+    tokio::join!(owner.mkdir(ROOT, "a"), late);
+    assert_eq!(house.clients.recalled(honest.session), [ROOT, ROOT]);
+    assert_eq!(units().await, [ROOT]);
+}
+
+/// Nobody waits for who is away, so that is nothing to be held to.
+#[tokio::test(start_paused = true)]
+async fn who_is_away_when_its_file_goes_is_given_leases_when_it_is_back() {
+    let house = House::new().await;
+    let (owner, honest) = (house.client().await, house.client().await);
+    let file = owner.create(ROOT, "f").await;
+    honest.call(open(file, true, false)).await.unwrap();
+    owner.mkdir(ROOT, "d").await;
+    house.clients.set(honest.session, Manner::IsAway);
+    let before = Instant::now();
+    owner.call(unlink(ROOT, "f")).await.unwrap();
+    assert_eq!(before.elapsed(), Duration::ZERO);
+    assert_eq!(house.count(b'o').await, 1, "it may have it open");
+    house.mdt.heard(honest.session);
+    assert_eq!(honest.lookup(ROOT, "x").await.lease.units, [ROOT]);
+}
