@@ -44,8 +44,8 @@ struct Arguments {
     /// A packed tree of sources for the part `tree` [default: one that is made up]
     #[arg(long)]
     tar: Option<PathBuf>,
-    /// Programs of the part `smallfiles`, by their names in crates/checks/replay/corpus, or `bursts`,
-    /// `walk` and other shapes [default: bursts, import_physics, git_status, ninja_build]
+    /// Programs of the part `smallfiles`, by their names in crates/checks/replay/corpus, or
+    /// `bursts`, `walk` and other shapes [default: bursts, import_physics, git_status, ninja_build]
     #[arg(long, value_delimiter = ',')]
     programs: Vec<String>,
     /// Flavor of connections over a line [default: as a federation with Kerberos has them]
