@@ -3,16 +3,17 @@
 //! Chunks are written under temporary names and renamed, the list last: whoever serves the
 //! directory meanwhile serves what was there before, or all of what is new.
 //!
-//! Invariant: nothing is written outside of the directory that was named, whatever links somebody
-//! puts into it meanwhile.
+//! Invariants: nothing is written outside of the directory that was named, and nothing read outside
+//! of the tree, whatever links somebody puts into them meanwhile.
 
 use crate::list::{Chunk, Entry, Kind, LIST, List, key};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use tieline_types::{Algorithm, Digest, Encoding, RepositoryName};
 
@@ -42,7 +43,11 @@ pub fn freeze(
     let list = List { frozen: 1, repository: repository.clone(), entries };
     let made = Made { list: Digest::of(b""), files: 0, bytes: 0, stored: 0 };
     let mut freezer = Freezer { to, encoding, list, made, told };
-    freezer.add(from, PathBuf::new())?;
+    // The directory that was named may be reached by a link.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root =
+        rustix::fs::open(from, flags, Mode::empty()).map_err(|errno| at(from, errno.into()))?;
+    freezer.add_directory(&root, from, PathBuf::new())?;
     let Freezer { list, mut made, .. } = freezer;
     let bytes = serde_json::to_vec(&list)?;
     made.list = Digest::of(&bytes);
@@ -59,43 +64,79 @@ struct Freezer<'a> {
 }
 
 impl Freezer<'_> {
-    fn add(&mut self, from: &Path, path: PathBuf) -> io::Result<()> {
-        let metadata = fs::symlink_metadata(from)?;
-        let wrong = |why: &str| io::Error::other(format!("{}: {why}", from.display()));
-        let text = |path: &Path| path.to_str().map(str::to_owned);
-        let name =
-            text(&path).ok_or_else(|| wrong("its name is not UTF-8: a list cannot say it"))?;
-        let mut entry = Entry {
-            path: name,
-            kind: Kind::File,
-            mode: metadata.mode() & 0o7777,
+    /// A directory and what is in it. `from`: how it is called in messages.
+    fn add_directory(&mut self, own: &OwnedFd, from: &Path, path: PathBuf) -> io::Result<()> {
+        let named = |error: Errno| at(from, error.into());
+        let found = rustix::fs::fstat(own).map_err(named)?;
+        self.push(&found, from, &path, Kind::Directory)?;
+        let mut names = Vec::new();
+        for one in Dir::read_from(own).map_err(named)? {
+            let name = OsStr::from_bytes(one.map_err(named)?.file_name().to_bytes()).to_owned();
+            names.extend((name != "." && name != "..").then_some(name));
+        }
+        names.sort();
+        let mut names = names.iter();
+        names.try_for_each(|name| self.add(own, &from.join(name), path.join(name)))
+    }
+
+    /// What a directory has under the last name of `from`. No link is followed: who may change the
+    /// tree could have anything read.
+    fn add(&mut self, above: &OwnedFd, from: &Path, path: PathBuf) -> io::Result<()> {
+        let named = |error: Errno| at(from, error.into());
+        let name = from.file_name().unwrap_or_default();
+        let found = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW).map_err(named)?;
+        let open = |flags| {
+            let flags = flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            rustix::fs::openat(above, name, flags, Mode::empty()).map_err(named)
+        };
+        match FileType::from_raw_mode(found.st_mode) {
+            FileType::Directory => self.add_directory(&open(OFlags::DIRECTORY)?, from, path),
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(above, name, Vec::new()).map_err(named)?;
+                let target =
+                    target.into_string().map_err(|_| wrong(from, "its target is not UTF-8"))?;
+                self.push(&found, from, &path, Kind::Symlink)?.target = Some(target);
+                Ok(())
+            }
+            FileType::RegularFile => {
+                // A pipe that came in its place is not waited for.
+                let mut file = File::from(open(OFlags::NONBLOCK)?);
+                if !file.metadata()?.is_file() {
+                    return Err(wrong(from, "it is no file any more"));
+                }
+                let (size, chunks) = self.chunks(&mut file).map_err(|error| at(from, error))?;
+                let entry = self.push(&found, from, &path, Kind::File)?;
+                (entry.size, entry.chunks) = (size, chunks);
+                Ok(())
+            }
+            _ => Err(wrong(from, "it is neither a file nor a directory nor a link")),
+        }
+    }
+
+    fn push(
+        &mut self,
+        found: &Stat,
+        from: &Path,
+        path: &Path,
+        kind: Kind,
+    ) -> io::Result<&mut Entry> {
+        let name = path
+            .to_str()
+            .ok_or_else(|| wrong(from, "its name is not UTF-8: a list cannot say it"))?;
+        self.made.files += 1;
+        self.list.entries.push(Entry {
+            path: name.to_owned(),
+            kind,
+            mode: found.st_mode & 0o7777,
             uid: 0,
             gid: 0,
-            mtime: metadata.mtime(),
+            mtime: found.st_mtime,
             size: 0,
             target: None,
             chunks: Vec::new(),
-        };
-        self.made.files += 1;
-        if metadata.is_dir() {
-            entry.kind = Kind::Directory;
-            self.list.entries.push(entry);
-            let mut names = fs::read_dir(from)?.map(|found| Ok(found?.file_name()));
-            let mut names = names.by_ref().collect::<io::Result<Vec<_>>>()?;
-            names.sort();
-            return names.iter().try_for_each(|name| self.add(&from.join(name), path.join(name)));
-        }
-        if metadata.is_symlink() {
-            let target = fs::read_link(from)?;
-            entry.kind = Kind::Symlink;
-            entry.target = Some(text(&target).ok_or_else(|| wrong("its target is not UTF-8"))?);
-        } else if metadata.is_file() {
-            (entry.size, entry.chunks) = self.chunks(&mut File::open(from)?)?;
-        } else {
-            return Err(wrong("it is neither a file nor a directory nor a link"));
-        }
-        self.list.entries.push(entry);
-        Ok(())
+        });
+        let last = self.list.entries.len() - 1;
+        Ok(&mut self.list.entries[last])
     }
 
     fn chunks(&mut self, file: &mut File) -> io::Result<(u64, Vec<Chunk>)> {
@@ -132,11 +173,17 @@ impl Freezer<'_> {
     }
 }
 
+fn at(path: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn wrong(path: &Path, why: &str) -> io::Error {
+    io::Error::other(format!("{}: {why}", path.display()))
+}
+
 /// A file appears below `to` whole or not at all.
 fn place(to: &Path, name: &Path, bytes: &[u8]) -> io::Result<()> {
-    let at = |error: io::Error| {
-        io::Error::new(error.kind(), format!("{}: {error}", to.join(name).display()))
-    };
+    let at = |error: io::Error| at(&to.join(name), error);
     fs::create_dir_all(to)?;
     let folder = folder(to, name).map_err(at)?;
     let file = name.file_name().unwrap_or_default().to_string_lossy().into_owned();

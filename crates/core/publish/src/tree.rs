@@ -3,8 +3,11 @@
 //! Paths are from the tree's root: empty, `/a`, `/a/b`.
 
 use crate::xattrs::Xattrs;
+use rustix::fs::{Mode, OFlags};
+use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -91,7 +94,18 @@ impl Directory {
 
     fn path(&self, path: &[u8]) -> PathBuf {
         let below = path.strip_prefix(b"/").unwrap_or(path);
-        self.root.join(std::ffi::OsStr::from_bytes(below))
+        self.root.join(OsStr::from_bytes(below))
+    }
+
+    /// A directory of the tree, reached name by name and through no link: who may change the tree
+    /// could have anything read. The root may be reached by one.
+    fn held(&self, path: &[u8]) -> io::Result<Held> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut held = rustix::fs::open(&self.root, flags, Mode::empty())?;
+        for name in path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()) {
+            held = rustix::fs::openat(&held, name, flags | OFlags::NOFOLLOW, Mode::empty())?;
+        }
+        Ok(Held(held))
     }
 
     fn item(path: &Path, name: Vec<u8>, metadata: &Metadata) -> io::Result<Item> {
@@ -116,6 +130,17 @@ impl Directory {
     }
 }
 
+/// A directory, whatever becomes of its name.
+struct Held(OwnedFd);
+
+impl Held {
+    /// A path to what is in it.
+    fn way(&self, name: &[u8]) -> PathBuf {
+        let way = Path::new("/proc/self/fd").join(self.0.as_raw_fd().to_string());
+        way.join(OsStr::from_bytes(name))
+    }
+}
+
 /// Names which file it was.
 fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
@@ -132,25 +157,25 @@ impl Tree for Directory {
 
     fn list(&mut self, path: &[u8]) -> io::Result<Vec<Item>> {
         let folder = self.path(path);
+        let held = self.held(path).map_err(at(&folder))?;
         let mut items = Vec::new();
-        for entry in fs::read_dir(&folder).map_err(at(&folder))? {
-            let entry = entry.map_err(at(&folder))?;
-            let path = entry.path();
-            let metadata = fs::symlink_metadata(&path).map_err(at(&path))?;
-            let name = entry.file_name().into_vec();
-            items.push(Self::item(&path, name, &metadata).map_err(at(&path))?);
+        for entry in fs::read_dir(held.way(b"")).map_err(at(&folder))? {
+            let name = entry.map_err(at(&folder))?.file_name();
+            let (path, way) = (folder.join(&name), held.way(name.as_bytes()));
+            let metadata = fs::symlink_metadata(&way).map_err(at(&path))?;
+            items.push(Self::item(&way, name.into_vec(), &metadata).map_err(at(&path))?);
         }
         Ok(items)
     }
 
     fn open(&mut self, path: &[u8]) -> io::Result<Box<dyn Read + '_>> {
+        let cut = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        let (above, name) = path.split_at(cut);
         let path = self.path(path);
+        let held = self.held(above).map_err(at(&path))?;
         // What became something else meanwhile is not followed, and not waited for.
-        let flags = rustix::fs::OFlags::RDONLY
-            | rustix::fs::OFlags::NOFOLLOW
-            | rustix::fs::OFlags::NONBLOCK
-            | rustix::fs::OFlags::CLOEXEC;
-        let opened = rustix::fs::open(&path, flags, rustix::fs::Mode::empty());
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(&held.0, name, flags, Mode::empty());
         let file = File::from(opened.map_err(|error| at(&path)(error.into()))?);
         let metadata = file.metadata().map_err(at(&path))?;
         if !metadata.is_file() {

@@ -274,8 +274,10 @@ pub async fn beside_log(store: &dyn Store, log: &Log, prunes: bool) -> Result<()
         let path = unfinished.clone();
         move |source| Error::Io { doing, path, source }
     };
+    // One of a process that died, or somebody's link.
+    let _ = std::fs::remove_file(&unfinished);
     let mut options = File::options();
-    options.write(true).create(true).truncate(true).mode(0o600);
+    options.write(true).create_new(true).mode(0o600);
     let mut file = options.open(&unfinished).map_err(failed("create"))?;
     let mut sum = Sum::default();
     let mut frame = Frame::Head(head(&log.identity, version, sequence, log.now()));

@@ -199,7 +199,7 @@ impl Log {
             before.file.sync_data()?;
         }
         if state.wants_dump {
-            File::create(hole(&self.settings.directory, &self.identity))?;
+            note_hole(&hole(&self.settings.directory, &self.identity))?;
         }
         let path = directory::segment(&self.settings.directory, head.mdt, state.sequence);
         let mut options = OpenOptions::new();
@@ -418,6 +418,14 @@ fn reached(directory: &Path, identity: &Identity) -> Result<Reach, Error> {
 /// Says that something is missing in the log until a dump is made, also after a restart.
 fn hole(directory: &Path, identity: &Identity) -> PathBuf {
     directory.join(format!("{}.hole", identity.mdt.label()))
+}
+
+fn note_hole(path: &Path) -> io::Result<()> {
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        // Whatever it is, it is there.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.map(drop),
+    }
 }
 
 /// One writer per directory and MDT.

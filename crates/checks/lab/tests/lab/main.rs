@@ -41,6 +41,7 @@ mod narrow_programs;
 mod ordinary;
 mod overlay;
 mod placement;
+mod planted;
 mod posix;
 mod published;
 mod quotas;

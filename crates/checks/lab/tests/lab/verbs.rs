@@ -154,16 +154,16 @@ fn a_verb_that_is_ended_early_leaves_no_leases() -> Result<()> {
 }
 
 /// Path, mode, owner, time and bytes.
-type Seen = (PathBuf, u32, u32, i64, Vec<u8>);
+pub type Seen = (PathBuf, u32, u32, i64, Vec<u8>);
 
 /// A directory that is somebody else's: whatever verbs do, nothing happens to it.
-struct Outside {
-    path: PathBuf,
+pub struct Outside {
+    pub path: PathBuf,
     before: Vec<Seen>,
 }
 
 impl Outside {
-    fn new(lab: &Federation, names: &[&str]) -> Result<Self> {
+    pub fn new(lab: &Federation, names: &[&str]) -> Result<Self> {
         let path = lab.local("etc");
         fs::create_dir(&path)?;
         for name in names {
@@ -174,7 +174,7 @@ impl Outside {
         Ok(outside)
     }
 
-    fn state(&self) -> Result<Vec<Seen>> {
+    pub fn state(&self) -> Result<Vec<Seen>> {
         let mut all = vec![self.path.clone()];
         all.extend(fs::read_dir(&self.path)?.flatten().map(|entry| entry.path()));
         all.sort();
@@ -186,7 +186,7 @@ impl Outside {
         all.into_iter().map(is).collect()
     }
 
-    fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         let now = self.state()?;
         ensure!(now == self.before, "something happened outside: {now:?}, was {:?}", self.before);
         Ok(())
@@ -194,7 +194,7 @@ impl Outside {
 }
 
 /// Runs something while a directory and a link to elsewhere change places all the time.
-fn while_swapped<T>(
+pub fn while_swapped<T>(
     directory: &Path,
     elsewhere: &Path,
     run: impl FnOnce() -> Result<T>,
@@ -332,6 +332,6 @@ fn nothing_is_read_through_links_that_somebody_planted() -> Result<()> {
     })
 }
 
-fn shown(path: &Path) -> String {
+pub fn shown(path: &Path) -> String {
     path.display().to_string()
 }

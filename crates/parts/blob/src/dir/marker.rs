@@ -55,7 +55,9 @@ impl Marker {
     pub fn create(directory: &Path, identity: &Identity, uuid: [u8; 16]) -> io::Result<()> {
         let text = owner::marker(identity, uuid);
         let draft = directory.join(DRAFT);
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&draft)?;
+        // Of an earlier attempt, or somebody's link.
+        let _ = std::fs::remove_file(&draft);
+        let mut file = OpenOptions::new().write(true).create_new(true).open(&draft)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&draft, directory.join(NAME))?;
