@@ -1,5 +1,5 @@
-//! The door forgets older bytes of a file before it is told of newer ones. [`Door`] says what it has
-//! and was told.
+//! The door forgets older bytes of a file before it is told of newer ones. [`Door`] says what it
+//! has and was told.
 //!
 //! Bytes for which no lease has us told of changes are good once: the door forgets them right after
 //! it got them.
