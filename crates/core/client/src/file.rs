@@ -9,13 +9,13 @@
 //! Invariant: bytes in the overlay are counted in the budget, always.
 
 use crate::asking::Asked;
-use crate::door::Door;
 use crate::unsynced::Unsynced;
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tieline_believed::Tables;
+use tieline_believed::door::Door;
 use tieline_believed::tables::is_provisional;
 use tieline_granted::{FilePromise, FileRoom};
 use tieline_keep::{Keep, Kept};

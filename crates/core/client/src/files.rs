@@ -10,12 +10,12 @@
 //! Invariants: a file is in one of the two tables at most; what is pinned takes at most
 //! [`PINNED_MAX`] bytes.
 
-use crate::door::Door;
 use crate::file::{Budget, File, State};
 use crate::shared::lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex};
+use tieline_believed::door::Door;
 use tieline_believed::tables::is_provisional;
 use tieline_types::{Attributes, Content, Extent, FileId, Layout, OstIndex, Version};
 use tieline_wire::meta::ExtentPage;

@@ -13,7 +13,7 @@
 //! * [`names`], [`inodes`], [`listing`], [`xattrs`]: the namespace; [`access_times`]: when files
 //!   were read.
 //! * [`file`], [`files`], [`open`], [`handles`]: files in use, with what is committed and what is
-//!   not yet (`tieline_ranges`).
+//!   not yet (`tieline_ranges`); [`opens`]: how MDSs know of them.
 //! * [`bulk`]: whole directories and trees, and small files, before they are asked for.
 //! * [`own`], [`journal`]: what is decided here under exclusive leases, and how MDSs come to know.
 //! * [`send`], [`commit`], [`background`]: how written bytes leave; [`deferred`]: when a close does
@@ -63,6 +63,7 @@ mod migrate;
 mod mirrors;
 mod names;
 mod open;
+mod opens;
 mod operator;
 mod own;
 mod pins;

@@ -1,7 +1,8 @@
 //! Opening and closing files.
 //!
 //! A file whose attributes and layout are known under a lease is opened without a server when its
-//! mode bits give what is wanted ([`tieline_believed::access`]); all else is asked.
+//! mode bits give what is wanted ([`tieline_believed::access`]), and [`crate::opens`] sees that the
+//! MDS knows before it must; all else is asked.
 
 use crate::declared::Declaring;
 use crate::file::File;
@@ -60,7 +61,7 @@ impl Shared {
         let opened = self.add_handle_as(caller, attributes, access, mode);
         // A recall that comes from now on names the file as open. One that came before has not, and
         // the MDS does not know of this handle: then it is told.
-        if is_known && self.open_cached(caller, id, access).is_none() {
+        if is_known && !self.note_open(caller, id, access) {
             let unused = Unused { shared: self, handle: Some(opened.handle) };
             self.open_at_server(caller, id, access).await?;
             unused.keep();
@@ -98,6 +99,17 @@ impl Shared {
         tables.allows(caller, id, wanted).then_some(known.attributes)
     }
 
+    /// A file was opened without a server. `false`: the lease that it was opened under is gone.
+    fn note_open(&self, caller: &Caller, id: FileId, access: Access) -> bool {
+        let Some(unit) = self.cache.lock().unit_of(id) else { return false };
+        // Of an earlier handle the MDS knows, or will.
+        if self.file(id).with(|state| state.handles) == 1 || self.untold.has(id) {
+            // Before the lease is looked at: whoever takes it from then on finds the file here.
+            self.untold.note(id, unit, caller);
+        }
+        self.open_cached(caller, id, access).is_some()
+    }
+
     pub(crate) async fn open_at_server(
         &self,
         caller: &Caller,
@@ -115,6 +127,7 @@ impl Shared {
         let declaring = message.writes.map(|_| Declaring::new(self.file(id)));
         let asked = Instant::now();
         let told = self.ask(caller, id, message).await?;
+        self.untold.settled(id);
         let open = told.reply;
         if let Some(declaring) = declaring {
             declaring.done(&open.attributes, open.lease.as_of);
@@ -244,6 +257,9 @@ impl Shared {
             let is_dirty = state.is_dirty() && state.deferred.is_none();
             (state.handles == 0, state.is_orphan, is_dirty, state.promise.may_be_held())
         });
+        if is_last {
+            self.untold.settled(open.file.id);
+        }
         if is_last && self.is_untold(open.file.id) {
             let (shared, id) = (self.clone(), open.file.id);
             tokio::spawn(async move { shared.nobody_to_tell(id).await });

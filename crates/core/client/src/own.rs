@@ -149,6 +149,7 @@ impl Shared {
         self.stir(Some(&layout));
         self.file(known.attributes.id).with(|state| state.layout = Some(layout));
         let opened = self.add_handle(caller, known.attributes.clone(), access);
+        self.untold.note(known.attributes.id, at.parent, caller);
         Some((known, opened))
     }
 

@@ -8,7 +8,7 @@
 //! is believed, or just fetched; a chunk that is gone makes the extents be fetched anew, once.
 
 use crate::asking::Asking;
-use crate::door::{Edition, Giving};
+use crate::door::Giving;
 use crate::file::{File, State};
 use crate::handles::FileHandle;
 use crate::shared::{Shared, lock};
@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_believed::door::Edition;
 use tieline_believed::{Stamp, Under, access};
 use tieline_bytes::Segment;
 use tieline_bytes::Whose;

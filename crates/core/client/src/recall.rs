@@ -9,10 +9,12 @@ use crate::file::File;
 use crate::shared::{Shared, lock};
 use crate::writer::How;
 use crate::{CacheListener, Error, Invalidation, Result};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tieline_format::map::FederationMap;
 use tieline_types::{Caller, ErrorKind, FileId, MdtIndex, ServerNumber};
+use tieline_wire::bounds::FILES_MAX;
 use tieline_wire::notice::Recall;
 use tieline_wire::{NoticeAnswer, Welcome};
 use tokio::sync::oneshot;
@@ -104,8 +106,17 @@ impl Shared {
         if tokio::time::timeout(LISTENER_PATIENCE, forgotten).await.is_err() {
             tracing::warn!(unit = %recall.unit, "door is slow to forget; its beliefs run out");
         }
-        let open = recall.files.into_iter().filter(|&id| self.is_open(id)).collect();
-        NoticeAnswer { is_contended, open }
+        NoticeAnswer { is_contended, open: self.open_under(&recall) }
+    }
+
+    /// What programs hold open of the files that change, and of others under the unit: for after
+    /// the answer nobody would ask us before they go.
+    fn open_under(&self, recall: &Recall) -> Vec<FileId> {
+        let changing: BTreeSet<FileId> = recall.files.iter().copied().collect();
+        let beside = self.untold.under(recall.unit).into_iter();
+        let beside = beside.filter(|id| !changing.contains(id));
+        let all = recall.files.iter().copied().chain(beside);
+        all.filter(|&id| self.is_open(id)).take(FILES_MAX).collect()
     }
 
     /// Nothing more is decided here about the unit; what was is sent. What was done elsewhere is
@@ -175,6 +186,10 @@ impl Shared {
         self.tell(told);
         self.confirm_open_files(server);
         self.undeclare_all(server);
+        match welcome.is_resumed {
+            true => self.tell_opens_of(server),
+            false => self.tell_all_opens_of(server),
+        }
         self.promises_welcomed();
         drop(self.take_recalled(server));
         self.pins.renew();
@@ -196,6 +211,7 @@ impl Shared {
         if let Some(told) = self.cache.renewed(server, sent) {
             self.tell(told);
             self.confirm_open_files(server);
+            self.tell_opens_of(server);
             self.pins.renew();
         }
     }

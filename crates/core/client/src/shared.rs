@@ -14,6 +14,7 @@ use crate::files::Files;
 use crate::handles::Handles;
 use crate::journal::Journal;
 use crate::locks::Locks;
+use crate::opens::Untold;
 use crate::pins::Pins;
 use crate::promises::Promises;
 use crate::spooling::Spooled;
@@ -54,6 +55,8 @@ pub(crate) struct Shared {
     pub budget: Arc<Budget>,
     pub files: Files,
     pub handles: Handles,
+    /// Files that are open here, and their MDSs were not asked.
+    pub untold: Untold,
     /// Positions in directories.
     pub places: Mutex<Places>,
     /// Files with bytes that are not committed, for the background.
@@ -146,8 +149,9 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // The background task waits without holding us.
+        // Background tasks wait without holding us.
         self.dirtied.notify_one();
+        self.untold.end();
         self.rooms.end();
     }
 }

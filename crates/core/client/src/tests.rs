@@ -14,6 +14,7 @@ mod locks;
 mod model;
 mod names;
 mod near;
+mod opens;
 mod pins;
 mod room;
 mod shared;

@@ -9,6 +9,7 @@ use crate::files::Files;
 use crate::handles::Handles;
 use crate::journal::Journal;
 use crate::locks::Locks;
+use crate::opens::Untold;
 use crate::pins::Pins;
 use crate::promises::Promises;
 use crate::send::{LATE_GRAIN, LATE_MAX};
@@ -83,6 +84,7 @@ impl Volume {
                 files: Files::new(budget.clone(), settings.inodes_max),
                 budget,
                 handles: Handles::new(keep.clone()),
+                untold: Untold::default(),
                 places: Mutex::new(Places::new(settings.short_positions)),
                 dirty: Mutex::default(),
                 dirtied: Arc::default(),
@@ -113,6 +115,7 @@ impl Volume {
         });
         shared.restore();
         tokio::spawn(crate::background::run(Arc::downgrade(&shared)));
+        tokio::spawn(crate::opens::tell(Arc::downgrade(&shared)));
         tokio::spawn(crate::room::keep(Arc::downgrade(&shared)));
         tokio::spawn(crate::away::watch(Arc::downgrade(&shared)));
         tokio::spawn(crate::pins::run(Arc::downgrade(&shared)));

@@ -24,7 +24,7 @@ use tieline_format::{Record, RecordError};
 use tieline_kv::Transaction;
 use tieline_ledger::Identity;
 use tieline_ledger::dump::{Dumps, Source, everything};
-use tieline_sessions::{OpenTable, WalkTable};
+use tieline_sessions::{CallerTable, OpenTable, WalkTable};
 use tieline_types::background::Change;
 use tieline_types::{ClientId, ErrorKind, FileId, FsName, Layout, MdtIndex, SessionId, Time};
 use tieline_wire::Failure;
@@ -56,7 +56,8 @@ pub struct Mdt {
     /// Held while locks are taken from somebody silent: whoever comes back meanwhile hears of it.
     pub(crate) taking: tokio::sync::Mutex<()>,
     pub(crate) sessions: SessionTable,
-    pub(crate) opens: OpenTable,
+    pub(crate) opens: Arc<OpenTable>,
+    pub(crate) callers: CallerTable,
     pub(crate) writers: WriterTable,
     pub(crate) made: MadeTable,
     pub(crate) walks: WalkTable,
@@ -148,7 +149,8 @@ impl Mdt {
             locks: LockTable::new(settings.lease, old_sessions.clone()),
             taking: tokio::sync::Mutex::default(),
             sessions,
-            opens: OpenTable::default(),
+            opens: Arc::default(),
+            callers: CallerTable::default(),
             writers: WriterTable::default(),
             made: MadeTable::default(),
             walks: WalkTable::default(),
@@ -298,6 +300,7 @@ impl Mdt {
         self.locks.end(session);
         self.leases.found(session);
         self.opens.end(session);
+        self.callers.end(session);
         self.writers.end(session);
         self.walks.end(session);
         self.old_sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);

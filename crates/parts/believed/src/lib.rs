@@ -18,11 +18,14 @@
 //! If it goes again at once, what it was not asked meanwhile is as it was before. That holds where
 //! an own change is in doubt, too: it is told as it was before the change.
 //!
+//! What a door's own cache has of files' bytes is in [`door`].
+//!
 //! Invariants: else nothing is answered from here without a lease that has not run out; what a
 //! door was told to believe is remembered until it was told to forget it; the number of files is
 //! bounded.
 
 pub mod access;
+pub mod door;
 mod limits;
 pub mod places;
 mod slept;

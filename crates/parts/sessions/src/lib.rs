@@ -1,6 +1,7 @@
 //! What an MDT remembers of its clients' sessions, in memory.
 //!
 //! * [`OpenTable`]: which files a session may have open; [`Holders`]: what it has of files at all.
+//! * [`CallerTable`]: as whom it asks.
 //! * [`WalkTable`]: which ids it holds, since it was told of them.
 //! * [`Suspended`]: who let recalls run out, and is given no leases for a while.
 //! * [`Grace`]: who was there before a start, and is not back yet.
@@ -9,12 +10,14 @@
 //!
 //! Invariant: every table is bounded for each session, and what is of a session goes with it.
 
+mod callers;
 mod grace;
 mod holders;
 mod opens;
 mod suspended;
 mod walks;
 
+pub use callers::CallerTable;
 pub use grace::Grace;
 pub use holders::Holders;
 pub use opens::OpenTable;

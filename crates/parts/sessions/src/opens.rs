@@ -16,11 +16,18 @@ pub struct OpenTable {
 }
 
 impl OpenTable {
-    pub fn opened(&self, session: SessionId, file: FileId, writes: bool) {
+    /// Says whether that is news.
+    pub fn opened(&self, session: SessionId, file: FileId, writes: bool) -> bool {
         let mut openers = self.lock();
         match openers.get_mut(session, file) {
-            Some(to_write) => *to_write |= writes,
-            None => openers.insert(session, file, writes),
+            Some(to_write) => {
+                *to_write |= writes;
+                false
+            }
+            None => {
+                openers.insert(session, file, writes);
+                true
+            }
         }
     }
 
@@ -55,8 +62,7 @@ mod tests {
     fn remembers_openers() {
         let table = OpenTable::default();
         let (a, b) = (SessionId(1), SessionId(2));
-        table.opened(a, FileId(1), true);
-        table.opened(a, FileId(1), false);
+        assert!(table.opened(a, FileId(1), true) && !table.opened(a, FileId(1), false));
         table.opened(b, FileId(1), false);
         assert_eq!(table.openers(FileId(1)), BTreeSet::from([a, b]));
         assert_eq!(table.writers(FileId(1)), BTreeSet::from([a]));

@@ -73,7 +73,8 @@ pub struct NoticeAnswer {
     #[n(0)]
     pub is_contended: bool,
     /// Those of `files` that programs hold open here. If one loses its last name, it is kept until
-    /// released.
+    /// released. And whatever else they hold open in `unit` that was opened under its lease: of
+    /// those the receiver is asked from then on.
     #[n(1)]
     #[cbor(with = "AtMost::<FILES_MAX>")]
     pub open: Vec<FileId>,

@@ -38,6 +38,7 @@ mod model;
 mod mount_command;
 mod mounters;
 mod narrow_programs;
+mod opens;
 mod ordinary;
 mod overlay;
 mod placement;

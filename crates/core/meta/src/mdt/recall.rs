@@ -7,6 +7,9 @@
 //! One that does not answer then either is barred, so that its lease runs out too. Whoever's ran
 //! out is given none for a while.
 //!
+//! Files are opened under leases without a question. So whoever gives a lease back says what else
+//! it has open in that directory, and is asked from then on before that loses its last name.
+//!
 //! Invariants: the changing session is never asked; when the waiting is over nobody else believes
 //! what changes.
 
@@ -14,12 +17,15 @@ use crate::Recaller;
 use crate::error::Result;
 use crate::leases::{Change, EVERYTHING, Holder, LeaseTable};
 use crate::mdt::Mdt;
-use crate::view::{Keepers, Touched};
+use crate::permission::{self, READ, SEARCH, WRITE};
+use crate::view::{Keepers, Touched, decode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+use tieline_format::mdt::{Inode, key};
+use tieline_sessions::OpenTable;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{FileId, SessionId, Version};
+use tieline_types::{FileId, FileKind, SessionId, Version};
 use tieline_wire::NoticeAnswer;
 use tieline_wire::notice::Recall;
 use tokio::task::JoinSet;
@@ -34,6 +40,10 @@ const PATIENCE_SHORT: Duration = Duration::from_secs(1);
 
 /// Who is away is not waited for: a wait shorter than this is held against nobody.
 const WAIT_MIN: Duration = Duration::from_millis(200);
+
+/// Files beside those that change which one answer says are open, and that are looked at at once.
+const BESIDE_MAX: usize = 16_384;
+const STEP: usize = 512;
 
 /// Why a session is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -169,16 +179,19 @@ impl Mdt {
         for ask in asks {
             let asking = Asking {
                 leases: self.leases.clone(),
+                opens: self.opens.clone(),
                 recaller: self.parts.recaller.clone(),
                 lease: self.settings.lease,
             };
             waiting.spawn(async move {
-                let answer = asking.ask(&ask).await;
-                (ask, answer)
+                let mut beside = vec![];
+                let answer = asking.ask(&ask, &mut beside).await;
+                (ask, answer, beside)
             });
         }
         while let Some(joined) = waiting.join_next().await {
-            let Ok((ask, answer)) = joined else { continue };
+            let Ok((ask, answer, beside)) = joined else { continue };
+            self.check_beside(ask.holder, &beside).await;
             if let Some(answer) = answer.as_ref().filter(|_| ask.why == Why::Look) {
                 // First: whoever looks when it is shared asks those who write.
                 self.note_written(ask.holder, answer).await;
@@ -187,6 +200,42 @@ impl Mdt {
             }
             self.note_opens(&ask, answer, keepers);
         }
+    }
+
+    /// Of files that a session says it has open beside those that it was asked for, only those
+    /// count that it could have opened: in the directory that it held, for one of those as whom it
+    /// asks.
+    async fn check_beside(&self, holder: Holder, beside: &[FileId]) {
+        for files in beside.chunks(STEP) {
+            let doubted = self.not_openable(holder, files).await.unwrap_or_default();
+            doubted.into_iter().for_each(|file| self.opens.closed(holder.session, file));
+        }
+    }
+
+    async fn not_openable(&self, holder: Holder, files: &[FileId]) -> Result<Vec<FileId>> {
+        let (map, callers) = (self.parts.map.current(), self.callers.of(holder.session));
+        let may_open = |file: FileId, inode: &Inode| {
+            let may = |caller| {
+                let wishes = &[READ, SEARCH, WRITE];
+                permission::check_handle_of(caller, &map.map, (file, inode), wishes).is_ok()
+            };
+            inode.kind == FileKind::Regular
+                && inode.names.iter().any(|name| name.parent == holder.unit)
+                && callers.iter().any(may)
+        };
+        let keys: Vec<_> = files.iter().map(|&file| key::inode(file)).collect();
+        let found = self.parts.store.begin().await?.read(&keys).await?;
+        let mut doubted = vec![];
+        for (&file, value) in files.iter().zip(found) {
+            let is_good = match value {
+                Some(value) => may_open(file, &decode(&value, || file.to_string())?),
+                None => false,
+            };
+            if !is_good {
+                doubted.push(file);
+            }
+        }
+        Ok(doubted)
     }
 
     fn note_opens(&self, ask: &Ask, answer: Option<NoticeAnswer>, keepers: &mut Keepers) {
@@ -214,12 +263,15 @@ impl Mdt {
 /// What one task of [`Mdt::take_back`] works with.
 struct Asking {
     leases: Arc<LeaseTable>,
+    opens: Arc<OpenTable>,
     recaller: Arc<dyn Recaller>,
     lease: Duration,
 }
 
 impl Asking {
-    async fn ask(&self, ask: &Ask) -> Option<NoticeAnswer> {
+    /// `beside`: files that the answer says are open beside those that it was asked for, as far as
+    /// that is news.
+    async fn ask(&self, ask: &Ask, beside: &mut Vec<FileId>) -> Option<NoticeAnswer> {
         let session = ask.holder.session;
         let mut give_up = Instant::now() + self.lease;
         if ask.why == Why::Open {
@@ -238,7 +290,19 @@ impl Asking {
         if answer.is_some() && ask.why == Why::Look {
             return answer;
         }
+        if let Some(answer) = &answer {
+            // Before the lease is out of the table: whoever takes a last name from then on finds
+            // the session here.
+            *beside = self.note_beside(ask, answer);
+        }
         self.settle(ask.holder, (give_up, is_overdue), answer).await
+    }
+
+    fn note_beside(&self, ask: &Ask, answer: &NoticeAnswer) -> Vec<FileId> {
+        let changing: BTreeSet<FileId> = ask.recall.files.iter().copied().collect();
+        let beside = answer.open.iter().copied().filter(|file| !changing.contains(file));
+        let said = beside.take(BESIDE_MAX);
+        said.filter(|&file| self.opens.opened(ask.holder.session, file, false)).collect()
     }
 
     /// Whoever does not answer has it open.

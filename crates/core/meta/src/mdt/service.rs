@@ -96,6 +96,7 @@ impl Mdt {
             return Err(Error::LossUntold { session: asker.session });
         }
         self.check_scope(asker, grant, request).await?;
+        self.callers.asks(asker.session, &asker.caller);
         if let Some(answer) = self.locking(asker, request).await {
             return answer;
         }

@@ -30,6 +30,7 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
         ("locks that were never held", asserted_locks(scene).await),
         ("locks of who may only read", reader_locks(scene).await),
         ("files that are said to be written", claimed_writes(scene).await),
+        ("files that are said to be open", claimed_opens(scene).await),
         ("recalls that run out", run_out(scene).await),
     ];
     // Whatever came of one, the others were tried.
@@ -180,6 +181,27 @@ async fn claimed_writes(scene: &Scene<'_>) -> Result<()> {
         let took = begun.elapsed();
         ensure!(took < Duration::from_secs(2), "file {id} was looked at in {took:?}");
     }
+    Ok(())
+}
+
+/// Who gives a directory back says what he has open there. It counts for what he could have opened.
+async fn claimed_opens(scene: &Scene<'_>) -> Result<()> {
+    // Where no liar of before holds anything.
+    let script = "mkdir -m 755 registered/opens && cd registered/opens && echo a > secret \
+                  && chmod 600 secret && sync *";
+    scene.federation.shell(script)?;
+    let all = id(scene, "opens").await?;
+    let secret = id(scene, "opens/secret").await?;
+    let guise = Guise::of(&scene.machine, LIAR + 9);
+    let hears = Hears::Claims(vec![secret]);
+    let mds = scene.dial(&scene.mds, &Guise { hears, ..guise });
+    let lease = mds.ask(&user(1), GetAttributes { id: all }).await?.lease;
+    ensure!(lease.units == [all], "who may search it is given it: {lease:?}");
+    // It answers the first, and is not asked about the second.
+    at_once(scene, "cd opens && touch beside && rm -f secret")?;
+    let honest = scene.dial(&scene.mds, &Guise::of(&scene.machine, LIAR));
+    let left = honest.ask(&Caller::root(), GetAttributes { id: secret }).await;
+    ensure!(left.is_err(), "what he may not read is kept for him");
     Ok(())
 }
 

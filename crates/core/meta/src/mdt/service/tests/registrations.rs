@@ -458,3 +458,43 @@ async fn who_is_away_when_its_file_goes_is_given_leases_when_it_is_back() {
     house.mdt.heard(honest.session);
     assert_eq!(honest.lookup(ROOT, "x").await.lease.units, [ROOT]);
 }
+
+/// Whoever gives a directory back says what he has open there, and is asked before that goes.
+#[tokio::test(start_paused = true)]
+async fn what_is_open_beside_a_change_is_kept_when_it_loses_its_name() {
+    let house = House::proven().await;
+    let (owner, reader) = (house.client().await, house.client().await.by(&user(1, 1, &[])));
+    let dir = owner.mkdir(ROOT, "d").await;
+    let [file, other] = [owner.create(dir, "f").await, owner.create(dir, "g").await];
+    let hidden = owner.call(create(dir, "h", 0o600)).await.unwrap().open.attributes.id;
+    let elsewhere = owner.create(ROOT, "elsewhere").await;
+    assert_eq!(reader.lookup(dir, "f").await.lease.units, [dir]);
+    let claims = vec![file, hidden, elsewhere, dir, FileId(9999)];
+    house.clients.set(reader.session, Manner::Claims(claims));
+    owner.create(dir, "new").await;
+    let is_asked = |file| house.mdt.openers(file).contains(&reader.session);
+    assert!(is_asked(file), "he may read it");
+    assert!(![other, hidden, elsewhere, dir, FileId(9999)].into_iter().any(is_asked));
+    house.clients.recalled(reader.session);
+    // He holds nothing any more.
+    house.clients.set(reader.session, Manner::Answers);
+    house.clients.open(reader.session, file);
+    owner.call(unlink(dir, "g")).await.unwrap();
+    assert!(house.clients.recalled(reader.session).is_empty());
+    owner.call(unlink(dir, "f")).await.unwrap();
+    assert_eq!(house.clients.recalled(reader.session), [dir]);
+    assert_eq!(house.count(b'o').await, 1, "it is kept for him");
+}
+
+/// What is said to be open is taken for that when the lease goes, not a moment later.
+#[tokio::test(start_paused = true)]
+async fn what_is_open_beside_a_change_is_known_before_the_next_change() {
+    let house = House::new().await;
+    let (owner, other, reader) = (house.client().await, house.client().await, house.client().await);
+    let dir = owner.mkdir(ROOT, "d").await;
+    let file = owner.create(dir, "f").await;
+    reader.lookup(dir, "f").await;
+    house.clients.set(reader.session, Manner::Claims(vec![file]));
+    tokio::join!(owner.create(dir, "new"), async { other.call(unlink(dir, "f")).await.unwrap() });
+    assert_eq!(house.count(b'o').await, 1, "it is kept for him");
+}
