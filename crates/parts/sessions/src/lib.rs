@@ -3,6 +3,7 @@
 //! * [`OpenTable`]: which files a session may have open; [`Holders`]: what it has of files at all.
 //! * [`WalkTable`]: which ids it holds, since it was told of them.
 //! * [`Suspended`]: who let recalls run out, and is given no leases for a while.
+//! * [`Parties`]: how many sessions, and answers, whoever opened them has.
 //! * [`Grace`]: who was there before a start, and is not back yet.
 //!
 //! Knows sessions, ids and time; no stores, messages, rights or leases.
@@ -12,11 +13,13 @@
 mod grace;
 mod holders;
 mod opens;
+mod parties;
 mod suspended;
 mod walks;
 
 pub use grace::Grace;
 pub use holders::Holders;
 pub use opens::OpenTable;
+pub use parties::{NoPlace, Parties, Party, Place};
 pub use suspended::Suspended;
 pub use walks::WalkTable;
