@@ -103,6 +103,23 @@ impl Figure {
         Self { references: vec![reference], ..Self::single(name, unit, value) }
     }
 
+    /// Measurements that were taken in turns with those of what they are compared to.
+    pub fn of_turns(
+        name: impl Into<String>,
+        unit: Unit,
+        own: Vec<f64>,
+        others: Vec<(&'static str, Vec<f64>)>,
+    ) -> Self {
+        let references = others.into_iter().map(|(name, samples)| {
+            let ratios = own.iter().zip(&samples).map(|(own, other)| own / other).collect();
+            let ratio = Samples::of(ratios).median;
+            Reference { name, value: Samples::of(samples), ratio }
+        });
+        let references = references.collect();
+        let value = Samples::of(own);
+        Self { name: name.into(), unit, value, references, goal: None, point: None }
+    }
+
     pub fn with_goal(self, goal: Goal) -> Self {
         Self { goal: Some(goal), ..self }
     }
@@ -163,13 +180,7 @@ pub fn take_turns(
             own.push(subject()?);
         }
     }
-    let references = names.into_iter().zip(others).map(|(name, samples)| {
-        let ratios: Vec<f64> = own.iter().zip(&samples).map(|(own, other)| own / other).collect();
-        Reference { name, value: Samples::of(samples), ratio: Samples::of(ratios).median }
-    });
-    let references = references.collect();
-    let value = Samples::of(own);
-    Ok(Figure { name: name.into(), unit, value, references, goal: None, point: None })
+    Ok(Figure::of_turns(name, unit, own, names.into_iter().zip(others).collect()))
 }
 
 impl Samples {

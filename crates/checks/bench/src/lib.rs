@@ -14,7 +14,8 @@
 //!   [`programs`], and what processes [`cost`]; [`scale`]: a server with millions of files.
 //! * [`flavors`]: what protection costs; [`connections`]: what making one does; [`crowd`]: what is
 //!   left while ten thousand say nothing; [`caches`]: what a site's cache saves; [`scram`]: a
-//!   build's walk over a distance; [`tree`]: sources unpacked and looked through over one;
+//!   build's walk over a distance; [`smallfiles`]: recorded programs over one, on trees that others
+//!   used or nobody; [`tree`]: sources unpacked and looked through over one;
 //!   [`reads`]: bulk data; [`recall`]: what many clients hold is taken back.
 //!
 //! Nothing here asserts a speed: figures are for people, who know the machine.
@@ -38,6 +39,7 @@ pub mod scale;
 pub mod scram;
 pub mod sharing;
 pub mod small;
+pub mod smallfiles;
 pub mod store;
 pub mod sweep;
 pub mod tree;
@@ -72,6 +74,8 @@ pub struct Settings {
     pub parts: usize,
     /// A packed tree of sources; else one is made.
     pub tar: Option<PathBuf>,
+    /// Programs of the corpus that are played; empty for the usual ones.
+    pub programs: Vec<String>,
     /// The flavor of what goes over a line; `None`: the default ones.
     pub sec: Option<String>,
     /// Where charts are drawn, for which more is measured.
@@ -119,12 +123,13 @@ enum When {
 type Part = fn(&Settings, &mut Gathered<'_>) -> Result<()>;
 
 /// The parts, by the names that `--only` takes; those in a mount near by are [`mount`]'s.
-const PARTS: [(&str, When, Part); 12] = [
+const PARTS: [(&str, When, Part); 13] = [
     ("wire", When::Usual, |settings, to| to.keep(vec![wire::measure(settings)?])),
     ("store", When::Usual, |settings, to| to.keep(store::measure(settings)?)),
     ("metadata", When::Usual, |settings, to| to.keep(metadata::measure(settings)?)),
     ("scale", When::Own, |settings, to| to.keep(scale::measure(settings.scale)?)),
     ("scram", When::Drawn, scram::measure),
+    ("smallfiles", When::Named, smallfiles::measure),
     ("tree", When::Drawn, tree::measure),
     ("reads", When::Drawn, reads::measure),
     ("recall", When::Drawn, |settings, to| to.keep(recall::measure(settings)?)),

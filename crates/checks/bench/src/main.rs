@@ -19,7 +19,8 @@ struct Arguments {
     local: Option<PathBuf>,
     /// Parts: wire, store, metadata, scale, large, random, small, listing, sharing, programs, cost
     /// [default: all of these]; scram, tree, reads, recall, caches, flavors [default with
-    /// `--charts`: all of these]; connections, crowd
+    /// `--charts`: all of these]; smallfiles,
+    /// connections, crowd
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Size of the large file
@@ -43,6 +44,10 @@ struct Arguments {
     /// A packed tree of sources for the part `tree` [default: one that is made up]
     #[arg(long)]
     tar: Option<PathBuf>,
+    /// Programs of the part `smallfiles`, by their names in crates/checks/replay/corpus, or
+    /// `bursts`, `walk` and other shapes [default: bursts, import_physics, git_status, ninja_build]
+    #[arg(long, value_delimiter = ',')]
+    programs: Vec<String>,
     /// Flavor of connections over a line [default: as a federation with Kerberos has them]
     #[arg(long)]
     sec: Option<String>,
@@ -101,6 +106,7 @@ fn main() -> Result<()> {
         turns: arguments.turns,
         parts: arguments.parts,
         tar: arguments.tar,
+        programs: arguments.programs,
         sec: arguments.sec,
         charts: arguments.charts,
     };

@@ -164,17 +164,26 @@ impl Federation {
         ])
     }
 
+    /// A client that was taken away comes back to its place, with what it kept there.
+    pub fn mount_back(&self, mount: &Path) -> Result<()> {
+        self.bring(mount, &[])
+    }
+
     /// Another client, in this environment.
     fn mount_within(&self, environment: &[(&str, &str)]) -> Result<PathBuf> {
         let mut mounts = self.mounts_more.lock().expect("no test panics with this lock");
         let mount = self.folder.path().join(format!("mount-{}", mounts.len() + 1));
         std::fs::create_dir_all(&mount)?;
-        let mut command = Command::new(program::tieline()?);
-        command.args(["dev", "mount"]).arg(&mount).arg("--dir").arg(self.dir());
-        command.envs(environment.iter().copied());
-        program::finish(&mut command, DEADLINE)?.succeed("tieline dev mount")?;
+        self.bring(&mount, environment)?;
         mounts.push(mount.clone());
         Ok(mount)
+    }
+
+    fn bring(&self, mount: &Path, environment: &[(&str, &str)]) -> Result<()> {
+        let mut command = Command::new(program::tieline()?);
+        command.args(["dev", "mount"]).arg(mount).arg("--dir").arg(self.dir());
+        command.envs(environment.iter().copied());
+        program::finish(&mut command, DEADLINE)?.succeed("tieline dev mount").map(drop)
     }
 
     /// A mount of its own with these options, which `dev` does not know; its log is returned.

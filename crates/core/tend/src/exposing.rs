@@ -29,6 +29,7 @@ use crate::chore::Chore;
 use crate::chore::status::Status;
 use crate::error::Result;
 use lane::Lane;
+pub use paths::parked;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

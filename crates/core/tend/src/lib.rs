@@ -33,7 +33,7 @@ mod settings;
 mod tape;
 mod tended;
 
-pub use exposing::{ExposedObjects, Exposures};
+pub use exposing::{ExposedObjects, Exposures, parked};
 pub use mirrors::Mirrors;
 pub use settings::Settings;
 pub use tended::Tended;

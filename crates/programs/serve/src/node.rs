@@ -23,18 +23,20 @@ use crate::peers::Peers;
 use crate::reports::Reports;
 use crate::tended;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_auth::Guard;
 use tieline_auth::capability::{holder_of, server_holder};
 use tieline_data::{ChunkService, Rights, TapeService};
+use tieline_format::map::{FederationMap, Pool};
 use tieline_meta::{Asker, Coming, Mdt};
 use tieline_net::{CallContext, Notifier, Peer, Reply, Response, Service};
 use tieline_tend::Tender;
 use tieline_types::{
-    Caller, ClientId, ErrorKind, FsName, Grant, LostLock, MdtIndex, ObjectName, Role, SessionId,
-    Shown, Time, Uid,
+    Caller, ChunkRef, ClientId, Content, ErrorKind, Extent, FsName, Grant, LostLock, MdtIndex,
+    ObjectName, OstPlace, Role, SessionId, Shown, Time, Uid,
 };
 use tieline_wire::capability::{CapabilityNews, RenewCapabilityKey, RenewCapabilityKeyReply};
 use tieline_wire::chores::ListChores;
@@ -274,13 +276,13 @@ impl Node {
             MapEdit::PoolAdd { pool, .. }
             | MapEdit::PoolRemove { pool, .. }
             | MapEdit::PoolHsm { pool, .. } => vec![pool_admin(pool)],
-            // It is written to a machine of that site.
-            MapEdit::PoolExpose { pool, ost, .. } => {
-                let known = current.map.pool(pool);
-                let ost = ost.or(known.and_then(|pool| pool.osts.first().copied()));
-                let known = ost.and_then(|ost| current.map.ost(ost));
-                known.map(|ost| site_admin(&ost.site)).into_iter().collect()
-            }
+            // It is written to a machine of that site, whose admin reads there what he likes.
+            MapEdit::PoolExpose { pool, .. } => current
+                .map
+                .pool(pool)
+                .and_then(|pool| site_of(&current.map, pool))
+                .into_iter()
+                .collect(),
             MapEdit::PoolHide(pool) => {
                 let known = current.map.pool(pool).and_then(|pool| pool.exposure.as_ref());
                 let known = known.and_then(|exposure| current.map.ost(exposure.ost));
@@ -509,27 +511,26 @@ impl Node {
         let own = self.guard.mdts_of(server);
         match request {
             Request::OstStatus(_) | Request::ListObjects(_) | Request::StatObject(_) => true,
-            Request::StageFile(stage) => own.contains(&stage.file.mdt()),
-            Request::ArrangeExposed(arrange) => own.contains(&arrange.mdt),
-            Request::ListExposed(_) => !own.is_empty(),
+            Request::StageFile(stage) => {
+                let is_own = |extent: &Extent| is_own_content(&own, &extent.content);
+                own.contains(&stage.file.mdt()) && stage.extents.iter().all(is_own)
+            }
+            Request::ArrangeExposed(arrange) => {
+                let map = self.map.cell().current();
+                own.contains(&arrange.mdt) && exposed::is_its(&map.map, arrange)
+            }
+            Request::ListExposed(list) => {
+                let map = self.map.cell().current();
+                own.contains(&exposed::owner_of(&map.map, &list.directory))
+            }
             Request::DeleteChunks(delete) => delete.chunks.iter().all(|c| own.contains(&c.mdt)),
             Request::DriveTape(drive) => is_of(&own, drive),
             Request::FetchChunk(fetch) => {
-                // Nor from where it would be read on behalf of another MDS.
-                let is_own = |object: &ObjectName| match object {
-                    ObjectName::Chunk(chunk) => own.contains(&chunk.mdt),
-                    ObjectName::External { .. } => true,
-                    ObjectName::Key(_) => false,
-                };
-                own.contains(&fetch.chunk.mdt)
-                    && fetch.from.iter().all(|place| is_own(&place.object))
+                let is_own = |place: &OstPlace| is_own_object(&own, &place.object);
+                own.contains(&fetch.chunk.mdt) && fetch.from.iter().all(is_own)
             }
             Request::ReadObject(ReadObject { object, .. })
-            | Request::VerifyObject(VerifyObject { object, .. }) => match object {
-                ObjectName::Chunk(chunk) => own.contains(&chunk.mdt),
-                ObjectName::External { .. } => !own.is_empty(),
-                ObjectName::Key(_) => false,
-            },
+            | Request::VerifyObject(VerifyObject { object, .. }) => is_own_object(&own, object),
             _ => false,
         }
     }
@@ -580,7 +581,7 @@ impl Node {
             Some(server) => Some(server_holder(server)),
             None => holder_of(context.client, principal),
         };
-        let client = context.client;
+        let client = owned_by(context.client, context.principal.as_deref());
         let answer = match holder.zip(principal) {
             None if is_its => chunks.call(client, request, bulk, Rights::All).await,
             None => chunks.call(client, request, bulk, Rights::Unproven).await,
@@ -609,14 +610,35 @@ impl Node {
     }
 }
 
+/// Is an object one of these MDTs', or a file that was there before us?
+fn is_own_object(own: &[MdtIndex], object: &ObjectName) -> bool {
+    match object {
+        ObjectName::Chunk(chunk) => own.contains(&chunk.mdt),
+        ObjectName::External { .. } => !own.is_empty(),
+        ObjectName::Key(_) => false,
+    }
+}
+
+/// Is a chunk one of these MDTs'? And so must be where it is said to lie: a server reads its own
+/// OSTs for whoever has it do something with a chunk.
+fn is_own_chunk(own: &[MdtIndex], chunk: &ChunkRef) -> bool {
+    let is_named = chunk.chunk.granted().is_some_and(|id| own.contains(&id.mdt));
+    is_named && chunk.at_osts().all(|place| is_own_object(own, &place.object))
+}
+
+fn is_own_content(own: &[MdtIndex], content: &Content) -> bool {
+    match content {
+        Content::Chunk(chunk) => is_own_chunk(own, chunk),
+        Content::Hole | Content::Inline(_) => true,
+    }
+}
+
 /// Is a file on its way to tape or back one of these MDTs', and are its chunks?
 fn is_of(own: &[MdtIndex], drive: &DriveTape) -> bool {
     let parts = drive.work.iter().flat_map(|work| &work.parts);
     let is_own = |content: &TapeContent| match content {
         TapeContent::Inline(_) => true,
-        TapeContent::Chunk(chunk) | TapeContent::To(chunk, _) => {
-            chunk.chunk.granted().is_some_and(|id| own.contains(&id.mdt))
-        }
+        TapeContent::Chunk(chunk) | TapeContent::To(chunk, _) => is_own_chunk(own, chunk),
     };
     own.contains(&drive.file.mdt()) && parts.map(|part| &part.content).all(is_own)
 }
@@ -662,6 +684,14 @@ fn with_roles(failure: Failure, roles: &[Role]) -> Failure {
     Failure { detail, ..failure }
 }
 
+/// The role that administers all OSTs of a pool, if they are at one site.
+fn site_of(map: &FederationMap, pool: &Pool) -> Option<Role> {
+    let sites: Option<BTreeSet<_>> =
+        pool.osts.iter().map(|&ost| Some(&map.ost(ost)?.site)).collect();
+    let sites = sites.filter(|sites| sites.len() == 1)?;
+    sites.into_iter().next().map(site_admin)
+}
+
 fn edits_line(edits: &[IdentityEdit]) -> String {
     let edits: Vec<String> = edits.iter().map(ToString::to_string).collect();
     format!("change identities: {}", edits.join("; "))
@@ -677,7 +707,7 @@ pub fn is_server(session: SessionId) -> bool {
 }
 
 async fn greet_client(mdt: &Mdt, hello: &Hello, peer: &Peer) -> Result<Greeting, Refusal> {
-    let client = owned_by(hello.client, peer);
+    let client = owned_by(hello.client, peer.principal.as_deref());
     let wait = hello.wait_ms.map(Duration::from_millis);
     let machine = machine_of(peer);
     let party = peer.principal.as_deref().unwrap_or(&machine);
@@ -703,13 +733,13 @@ fn machine_of(peer: &Peer) -> String {
 
 /// The client as sessions know it: who proved to be somebody else is another one, whatever number
 /// he found.
-fn owned_by(client: ClientId, peer: &Peer) -> ClientId {
-    holder_of(client, peer.principal.as_deref()).map_or(client, |holder| ClientId(holder.0))
+fn owned_by(client: ClientId, principal: Option<&str>) -> ClientId {
+    holder_of(client, principal).map_or(client, |holder| ClientId(holder.0))
 }
 
 /// Some bits of who proved to be there.
 fn owner_mark(peer: &Peer) -> u64 {
-    let ClientId(owned) = owned_by(ClientId([0; 16]), peer);
+    let ClientId(owned) = owned_by(ClientId([0; 16]), peer.principal.as_deref());
     let bits = owned.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
     u64::from(bits) << 1
 }

@@ -7,6 +7,7 @@ mod capabilities;
 mod connections;
 mod crowd;
 mod doors;
+mod exposing;
 mod flood;
 mod frames;
 mod honest_door;
@@ -119,6 +120,13 @@ fn nobody_is_told_more_than_he_may_know() -> Result<()> {
 #[test]
 fn nobody_is_believed_what_he_says() -> Result<()> {
     alone(|| with_scene("krb5i", async |scene| says::attack(scene).await))
+}
+
+/// Promise 195: The key of another site's metadata server has no bytes of others read by way of an
+/// exposed directory or of tape, and no names of others changed or listed there.
+#[test]
+fn nothing_of_others_is_exposed_by_the_key_of_another_site() -> Result<()> {
+    alone(|| with_scene("krb5i", async |scene| exposing::attack(scene).await))
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The door over https, with stock clients (curl, davix, gfal, rclone) and with a client of our own
 //! that knows the protocols only (`https_door/check.py`).
 
+use super::lies::{forge, objects};
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader};
@@ -163,6 +164,7 @@ fn a_door_over_https() -> Result<()> {
         own_tokens(&scene).context("tokens of `dev token`")?;
         events(&scene).context("events")?;
         full(&scene).context("a full quota")?;
+        false_bytes(&scene).context("a data server that lies")?;
         lab.expect_log("door-uf");
         scene.dies().context("a door that dies")?;
         scene.renewed().context("another certificate")
@@ -259,4 +261,18 @@ fn full(scene: &Scene<'_>) -> Result<()> {
          grep -q 'quota.*507' <<< $(echo $SAID) && test ! -e $M/data/full";
     scene.shell("storage.modify:/data", script)?;
     scene.lab.tieline(&["setquota", "-u", "ann", "-B", "0", &mount]).map(drop)
+}
+
+/// What a data server invented ends the answer, and none of it is sent.
+fn false_bytes(scene: &Scene<'_>) -> Result<()> {
+    scene.lab.shell("head -c 3000000 /dev/zero | tr '\\0' x > data/false && sync data/false")?;
+    scene.lab.expect_log("does not match its checksum");
+    let (objects, _) = objects(scene.lab, &scene.lab.mount().join("data/false"), "uf")?;
+    objects.iter().try_for_each(|object| forge(object, true))?;
+    let script = "for RANGE in 0-2999999 2000000-2000009; do
+             ! curl -sf --cacert $CA -H \"Authorization: Bearer $BEARER_TOKEN\" \
+                 -r $RANGE -o false $URL/data/false
+             touch false; test \"$(tr -d x < false | wc -c)\" = 0; rm false
+         done";
+    scene.shell("storage.read:/data", script).map(drop)
 }

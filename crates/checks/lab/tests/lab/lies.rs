@@ -22,7 +22,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// The objects of a file at the OSTs of a site, of which one is named.
-fn objects(lab: &Federation, path: &Path, site: &str) -> Result<(Vec<PathBuf>, String)> {
+pub fn objects(lab: &Federation, path: &Path, site: &str) -> Result<(Vec<PathBuf>, String)> {
     let file = lab.json(&["getstripe", path.to_str().context("path")?])?;
     let (mut found, mut named) = (Vec::new(), String::new());
     for extent in file[0]["extents"].as_array().context("extents")? {
@@ -43,7 +43,7 @@ fn objects(lab: &Federation, path: &Path, site: &str) -> Result<(Vec<PathBuf>, S
 }
 
 /// Makes an object anew with other bytes, as who knows the format would.
-fn forge(path: &Path, has_tree: bool) -> Result<()> {
+pub fn forge(path: &Path, has_tree: bool) -> Result<()> {
     let object = fs::read(path)?;
     let footer = object.last_chunk::<{ ObjectFooter::LENGTH }>().context("a footer")?;
     let footer = ObjectFooter::decode(footer, object.len() as u64)?;

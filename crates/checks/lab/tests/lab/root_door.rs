@@ -1,6 +1,7 @@
 //! root:// by stock clients (xrdfs, xrdcp, uproot over Debian's bindings), and by one of our own
 //! that says what no client should (`client.py`), all before one door.
 
+use super::lies::{forge, objects};
 use anyhow::{Context, Result, ensure};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -231,10 +232,29 @@ fn files_are_read_by_root_as_on_a_mount() -> Result<()> {
             ensure!(metrics.contains(counted), "{counted}: {metrics}");
         }
         let scene = a_reader_reads_on(scene).context("a reader reads on")?;
+        false_bytes(&scene).context("a data server that lies")?;
         let warned = scene.door.stop()?;
-        ensure!(warned.is_empty(), "{warned}");
+        let is_expected = |line: &str| line.contains("does not match its checksum");
+        ensure!(warned.lines().all(is_expected), "{warned}");
         Ok(())
     })
+}
+
+/// What a data server invented is an error here, too.
+fn false_bytes(scene: &Scene<'_>) -> Result<()> {
+    let lab = scene.federation;
+    lab.shell("head -c 3000000 /dev/zero | tr '\\0' x > data/false && sync data/false")?;
+    lab.expect_log("does not match its checksum");
+    let path = scene.path("data/false");
+    let (objects, _) = objects(lab, &path, "uf").or_else(|_| objects(lab, &path, "fnal"))?;
+    objects.iter().try_for_each(|object| forge(object, true))?;
+    let (from, to) = (scene.url("/data/false"), lab.local("false"));
+    let words = ["xrdcp", "-f", "--nopbar", &from, &to.to_string_lossy()];
+    let run = scene.run(Some("ann"), &words)?;
+    ensure!(!run.status.success(), "{run:?}");
+    let got = std::fs::read(&to).unwrap_or_default();
+    ensure!(got.iter().all(|byte| matches!(byte, b'x' | 0)), "false bytes are given");
+    Ok(())
 }
 
 fn stock_clients_read(scene: &Scene<'_>) -> Result<()> {

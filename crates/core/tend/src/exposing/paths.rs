@@ -11,6 +11,12 @@ use tieline_wire::exposed::{Dress, Path, Step};
 pub const PARKED: FileId = FileId(0);
 /// What its name begins with then.
 pub const PARKED_PREFIX: &str = ".tieline-moved-";
+/// Which directory waits under such a name for its turn.
+pub fn parked(name: &Name) -> Option<FileId> {
+    let id = name.as_bytes().strip_prefix(PARKED_PREFIX.as_bytes())?.strip_prefix(b"0x")?;
+    u64::from_str_radix(str::from_utf8(id).ok()?, 16).ok().map(FileId)
+}
+
 /// Directories above each other.
 const DEPTH_MAX: usize = 2048;
 

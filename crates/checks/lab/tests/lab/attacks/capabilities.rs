@@ -93,6 +93,7 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
     other_rights(&mds, &oss, &own).await?;
     denied_at_the_mds(&mds, secret.file).await?;
     other_calls(scene, &own, &secret).await?;
+    others_room(scene, own.place.ost).await?;
     for reason in ["missing", "forged", "foreign", "other_file", "not_granted"] {
         let mut counted = 0;
         for server in ["oss-uf", "oss-fnal"] {
@@ -212,6 +213,21 @@ async fn denied_at_the_mds(mds: &Line, secret: FileId) -> Result<()> {
     }
     let open = Open { id: secret, is_read: true, is_write: false, writes: None };
     refused("opening a secret", mds.ask(&user(1), open).await)?;
+    Ok(())
+}
+
+/// Numbers of clients are in every hello: who has one takes nobody else's room by it.
+async fn others_room(scene: &Scene<'_>, ost: OstIndex) -> Result<()> {
+    let address = oss_of(scene, ost)?;
+    let own = scene.dial(&address, &Guise::of(&scene.machine, THIEF + 2));
+    let thief = scene.dial(&address, &Guise::of(&scene.user("daemon")?, THIEF + 2));
+    let ask = |held, wanted| GrantRoom { ost, held, wanted };
+    let given = own.ask(&Caller::root(), ask(None, 1 << 20)).await?.granted;
+    ensure!(given > 0, "there is room");
+    thief.ask(&user(1), ask(Some(0), 0)).await.context("giving back what is another's")?;
+    let left = own.ask(&Caller::root(), ask(None, 0)).await?.granted;
+    ensure!(left == given, "{left} of {given} are left");
+    own.ask(&Caller::root(), ask(Some(0), 0)).await?;
     Ok(())
 }
 

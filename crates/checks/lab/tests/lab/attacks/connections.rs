@@ -18,6 +18,7 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
     other_realm(scene).await?;
     wrong_service(scene).await?;
     other_role(scene).await?;
+    other_file_system(scene).await?;
     stolen_session(scene).await?;
     replayed_handshake(scene).await?;
     downgrade(scene).await
@@ -70,11 +71,14 @@ async fn other_realm(scene: &Scene<'_>) -> Result<()> {
 
 async fn wrong_service(scene: &Scene<'_>) -> Result<()> {
     let (mds, oss) = (scene.mds_name(), scene.oss_name());
+    let user = scene.user("daemon")?;
     for (address, other) in [(&scene.mds, oss), (&scene.oss, mds)] {
-        let guise = Guise { principal: Some(other), ..Guise::of(&scene.machine, 3) };
-        let why =
-            refused("a ticket for another service", scene.dial(address, &guise).knock().await)?;
-        ensure!(why.contains("keytab has no key"), "not by the server: {why}");
+        for keys in [&scene.machine, &user] {
+            let guise = Guise { principal: Some(other.clone()), ..Guise::of(keys, 3) };
+            let outcome = scene.dial(address, &guise).knock().await;
+            let why = refused("a ticket for another service", outcome)?;
+            ensure!(why.contains("keytab has no key"), "not by the server: {why}");
+        }
     }
     Ok(())
 }
@@ -85,6 +89,16 @@ async fn other_role(scene: &Scene<'_>) -> Result<()> {
         let guise = Guise { role, ..Guise::of(&scene.machine, 4) };
         let why = refused("a server's role", scene.dial(&scene.oss, &guise).knock().await)?;
         ensure!(why.contains("no server of this federation"), "{why}");
+    }
+    Ok(())
+}
+
+/// Whoever may be who he is elsewhere: a federation's servers serve its own file system.
+async fn other_file_system(scene: &Scene<'_>) -> Result<()> {
+    for address in [&scene.mds, &scene.oss] {
+        let guise = Guise { fs: "other", ..Guise::of(&scene.machine, 10) };
+        let why = refused("another file system", scene.dial(address, &guise).knock().await)?;
+        ensure!(why.contains("serves /extenci, not /other"), "{why}");
     }
     Ok(())
 }

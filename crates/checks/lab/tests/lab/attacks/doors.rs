@@ -13,6 +13,7 @@ use tieline_types::{
     Allowed, Caller, Content, FileId, GrantedId, Mode, Place, RenameMode, Scope, SetTime, Uid,
     Version, checksum,
 };
+use tieline_wire::PeerRole;
 use tieline_wire::capability::GetCapability;
 use tieline_wire::data::{ObjectOwner, PutChunk, SyncFile};
 use tieline_wire::federation::{EditMap, MapEdit};
@@ -300,6 +301,11 @@ async fn nobody_else(doors: &Doors<'_, '_>) -> Result<()> {
     for (keys, client) in [(&doors.door, 75), (&doors.other, OTHER)] {
         let line = doors.scene.dial(&doors.scene.mds, &Guise::of(keys, client));
         refused("another session's", line.ask(&of_proof(HER), reading(doors.hers)).await)?;
+    }
+    // Its key is no server's.
+    for role in [PeerRole::Mds, PeerRole::Oss] {
+        let guise = Guise { role, ..Guise::of(&doors.door, 78) };
+        refused("as a server", doors.scene.dial(&doors.scene.oss, &guise).knock().await)?;
     }
     // An administrator who comes by a door is a user there.
     show(&line, 1011, doors.ticket("chief")?, (None, None)).await?;

@@ -49,6 +49,7 @@ pub struct Guise {
     pub principal: Option<String>,
     /// Takes no less than the map's rules, as honest clients do. Else it would agree to anything.
     pub is_strict: bool,
+    pub fs: &'static str,
     pub hears: Hears,
 }
 
@@ -70,7 +71,7 @@ impl Guise {
         let client = ClientId([client; 16]);
         let (role, session, principal) = (PeerRole::Client, None, None);
         let hears = Hears::default();
-        Self { keys, client, role, session, principal, is_strict: false, hears }
+        Self { keys, client, role, session, principal, is_strict: false, fs: "extenci", hears }
     }
 }
 
@@ -246,7 +247,7 @@ impl<'f> Scene<'f> {
             role: guise.role,
             client: guise.client,
             session: guise.session,
-            fs: "extenci".parse().expect("a name"),
+            fs: guise.fs.parse().expect("a name"),
             credential: CredentialKind::None,
             flavor: Flavor::Null,
             features: 0,

@@ -53,7 +53,7 @@ pub async fn attack(scene: &Scene<'_>) -> Result<()> {
 }
 
 /// With the size and time that the file has: only the path is wrong.
-fn adopted(path: &str, is: &Path) -> Result<OstPlace> {
+pub fn adopted(path: &str, is: &Path) -> Result<OstPlace> {
     let metadata = std::fs::metadata(is)?;
     let mtime_ns = metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec();
     let object = ObjectName::External { path: path.into(), size: metadata.len(), mtime_ns };

@@ -2,7 +2,9 @@
 //! (docs/security.md, section 8).
 
 use super::capabilities::{Opened, oss_of, read};
+use super::exposing;
 use super::hostile::{Guise, Line, REALM, Scene, refused, user};
+use super::paths::adopted;
 use anyhow::{Context, Result, bail, ensure};
 use tieline_auth::gss::Keys;
 use tieline_types::quota::{Payer, PayerKind};
@@ -26,7 +28,7 @@ const DELETE_FAR: &str = "cd fnal && echo gone > gone && chmod 600 gone && sync 
                           && sync .";
 
 /// The keys of the servers at the other site.
-fn keys(scene: &Scene<'_>, role: &str) -> Keys {
+pub fn keys(scene: &Scene<'_>, role: &str) -> Keys {
     Keys {
         keytab: Some(scene.kdc().join(format!("{role}-fnal.keytab"))),
         cache: Some(format!("FILE:{}", scene.federation.local(&format!("own-{role}")).display())),
@@ -63,6 +65,7 @@ pub async fn site_admin(scene: &Scene<'_>) -> Result<()> {
     let far = federation.process("mds-fnal")?["address"].as_str().context("an address")?.to_owned();
     let (own, root) = (scene.dial(&far, &guise), scene.dial(&scene.mds, &guise));
     at_his_site(scene, &own, &root).await.context("at his site")?;
+    exposing::by_site_admin(scene, &root).await.context("exposing")?;
     elsewhere(&root).await.context("elsewhere")?;
     id(&["remove", "ann"]).map(drop)
 }
@@ -197,7 +200,10 @@ async fn oss_key(scene: &Scene<'_>, private: &Opened) -> Result<()> {
     ensure!(!news.keys.is_empty());
     mds.knock().await.context("the map")?;
     mds.ask(&caller, ListIdentities { have: 0, from: 0 }).await.context("the identities")?;
-    refused("names", mds.ask(&caller, GetAttributes { id: FileId(1) }).await)?;
+    for caller in [Caller::root(), user(7)] {
+        refused("names", mds.ask(&caller, GetAttributes { id: FileId(1) }).await)?;
+        refused("a file", mds.ask(&caller, open(private.file)).await)?;
+    }
     shares(&mds, &[0, 1]).await?;
     administers(&mds).await?;
     as_client(scene, "oss", private).await
@@ -284,6 +290,8 @@ async fn mds_key(scene: &Scene<'_>, private: &Opened) -> Result<()> {
     refused("reading", read(&line, &private.place, None).await)?;
     server_calls(&line, private, private.place.ost).await?;
     copies_through(&line, private).await?;
+    let inside = adopted("inside", &scene.adopted.join("inside"))?;
+    read(&scene.dial(&scene.oss, &guise), &inside, None).await.context("adopted files")?;
     let mds = scene.dial(&scene.mds, &guise);
     for caller in [Caller::root(), user(7)] {
         let open = Open { id: private.file, is_read: true, is_write: false, writes: None };

@@ -15,6 +15,9 @@ fn a_place_of_work_is_kept_when_a_directory_above_is_made_private() -> Result<()
     with_kdc(|federation| {
         people(federation)?;
         let machine = Machine::new(federation)?;
+        let elsewhere = Machine::of(federation, federation.local("elsewhere"))?;
+        std::fs::create_dir(&elsewhere.mount)?;
+        elsewhere.mount()?;
         // Who may ask as root is told anyway; somebody has to administer all the same.
         id(federation, &["role", "ann", "fs-admin"])?;
         id(federation, &["machine", "host/client.extenci.org@EXTENCI.ORG", "squash"])?;
@@ -37,7 +40,9 @@ fn a_place_of_work_is_kept_when_a_directory_above_is_made_private() -> Result<()
         let said = std::thread::scope(|scope| {
             let job = scope.spawn(|| machine.by(BOB, &bobs, &script));
             let up = program::until("he is there", DEADLINE, || flag.join("up").exists());
-            let closed = up.and_then(|()| machine.by(ANN, &ann, "chmod 700 $MOUNT/all/open"));
+            // What his mount holds of the place is taken back: else it would not ask.
+            let close = "cd $MOUNT/all/open/below; chmod 700 ..; touch new; rm new; sync .";
+            let closed = up.and_then(|()| elsewhere.by(ANN, &ann, close));
             std::fs::write(&go, "")?;
             closed?;
             job.join().map_err(|_| anyhow::anyhow!("the job's thread died"))?
