@@ -172,6 +172,13 @@ fn a_flood_of_one_principal_takes_little_memory_and_holds_nobody_up() -> Result<
     alone(|| with_scene("krb5i", async |scene| flood::attack(scene).await))
 }
 
+/// Measures, and asks for a machine without other work: docs/security.md, section 8.
+#[test]
+#[ignore = "measures"]
+fn rates_beside_a_flood() -> Result<()> {
+    alone(|| with_scene("krb5i", async |scene| flood::rates(scene).await))
+}
+
 #[test]
 fn requests_that_say_more_than_they_may_take_little_memory() -> Result<()> {
     alone(|| with_plan(&Plan::default(), flood::without_bounds))

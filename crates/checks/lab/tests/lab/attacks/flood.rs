@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tieline_auth::gss::Keys;
 use tieline_lab::federation::Federation;
 use tieline_net::frames::{Budget, FrameReader, FrameWriter, OutFrame, STALL_MAX};
 use tieline_types::{
@@ -32,6 +33,9 @@ const MEMORY_MAX: u64 = 512 << 20;
 const UNREAD_LINES: u8 = 2;
 const PAGE_LINKS: usize = 600;
 const CHUNK: u32 = 4 << 20;
+/// Rounds of measuring, and files of one, alone and beside.
+const ROUNDS: usize = 5;
+const MEASURED: usize = 2000;
 /// What one host may have of sessions.
 const SESSIONS_MAX: usize = 8192;
 /// How long an honest client may take for one file meanwhile.
@@ -67,7 +71,7 @@ async fn attack_at(scene: &Scene<'_>, server: (&str, &str), bytes: &[u8]) -> Res
     let goes_on = |count| !is_over.load(Ordering::Relaxed) || count < FILES;
     let beside = std::thread::scope(|threads| {
         let honest = threads.spawn(|| touches(scene.federation, &beside, bytes, goes_on));
-        let flood = flood(&lines);
+        let flood = flood(&lines, REQUESTS);
         let flooded =
             tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(flood));
         is_over.store(true, Ordering::Relaxed);
@@ -81,13 +85,75 @@ async fn attack_at(scene: &Scene<'_>, server: (&str, &str), bytes: &[u8]) -> Res
     Ok(())
 }
 
-async fn flood(lines: &[Arc<Line>]) -> Result<()> {
+/// How many files an honest client makes alone and beside a flood, round after round. The flooder
+/// takes the processors that nobody else wants: a real one has its own.
+pub async fn rates(scene: &Scene<'_>) -> Result<()> {
+    let evil = spoofed::machine(scene)?;
+    let (mut alone, mut beside, mut shares) = (vec![], vec![], vec![]);
+    for round in 0..ROUNDS {
+        let make = |what: &str| {
+            touches(scene.federation, &format!("{what}{round}"), &[], |count| count < MEASURED)
+        };
+        alone.push(make("alone")?);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            let flooder = threads.spawn(|| flood_until(scene, &evil, &is_over));
+            std::thread::sleep(PATIENCE / 4);
+            let begun = (Instant::now(), processor_time());
+            let rate = make("beside");
+            let used = (processor_time() - begun.1).as_secs_f64();
+            shares.push(used / begun.0.elapsed().as_secs_f64());
+            is_over.store(true, Ordering::Relaxed);
+            let requests = flooder.join().map_err(|_| anyhow!("the flooder"))??;
+            eprintln!("{requests} requests");
+            beside.push(rate?);
+            anyhow::Ok(())
+        })?;
+    }
+    let median = |rates: &mut Vec<f64>| {
+        rates.sort_by(f64::total_cmp);
+        rates[rates.len() / 2]
+    };
+    eprintln!("alone {alone:.0?}, beside {beside:.0?} files/s, flooder {shares:.2?} processors");
+    let ratio = median(&mut beside) / median(&mut alone);
+    eprintln!("medians: {ratio:.2}, flooder {:.2} processors", median(&mut shares));
+    Ok(())
+}
+
+/// Floods until it is over. Says by how many requests.
+fn flood_until(scene: &Scene<'_>, evil: &Keys, is_over: &AtomicBool) -> Result<usize> {
+    let last = || {
+        let _ = rustix::process::setpriority_process(None, 19);
+    };
+    last();
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).on_thread_start(last).enable_all().build()?;
+    let mut requests = 0;
+    runtime.block_on(async {
+        let lines: Vec<Arc<Line>> = (0..SESSIONS)
+            .map(|at| Arc::new(scene.dial(&scene.mds, &Guise::of(evil, 70 + at as u8))))
+            .collect();
+        while !is_over.load(Ordering::Relaxed) {
+            flood(&lines, 4 * SESSIONS).await?;
+            requests += 4 * SESSIONS;
+        }
+        Ok(requests)
+    })
+}
+
+/// What this process used so far.
+fn processor_time() -> Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
+}
+
+async fn flood(lines: &[Arc<Line>], requests: usize) -> Result<()> {
     let mut asking = JoinSet::new();
     let (caller, at, op) = (Caller::root(), Time::default(), Op::Unlink.number());
     let message = vec![7; LENGTH / Batch::ITEMS_MAX];
     let item = BatchItem { caller, at, id: FileId(1), op, message };
     let batch = Batch { items: vec![item; Batch::ITEMS_MAX] };
-    for at in 0..REQUESTS {
+    for at in 0..requests {
         let (line, batch) = (lines[at % lines.len()].clone(), batch.clone());
         asking.spawn(async move { line.ask(&Caller::root(), batch).await.map(drop) });
     }
