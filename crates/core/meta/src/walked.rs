@@ -19,7 +19,7 @@ use crate::permission::{self, SEARCH};
 use crate::view::{Scene, View};
 use tieline_format::mdt::{Inode, Orphan, key};
 use tieline_types::{Attributes, FileId, FileKind};
-use tieline_wire::meta::{EntryReply, SetAttributes};
+use tieline_wire::meta::{EntryReply, LookupParent, SetAttributes};
 use tieline_wire::{Request, TreeReply};
 
 /// Directories above each other: nobody means more.
@@ -40,13 +40,17 @@ impl Scene<'_> {
 
 /// May the session name what this request is told of?
 pub async fn check(view: &mut View<'_>, request: &Request) -> Result<()> {
-    match (named(request), request) {
-        _ if view.scene.walks.is_none() => Ok(()),
-        // Or who owns a directory would be told of all above it.
-        (Some(id), Request::LookupParent(_)) => reach_by_walk(view, id).await,
-        (Some(id), _) => reach(view, id).await,
-        (None, _) => Ok(()),
+    if view.scene.walks.is_none() {
+        return Ok(());
     }
+    // Or who owns a directory would be told of all above it.
+    if let Request::LookupParent(LookupParent { id }) = request {
+        return reach_by_walk(view, *id).await;
+    }
+    for id in named(request).into_iter().flatten() {
+        reach(view, id).await?;
+    }
+    Ok(())
 }
 
 /// Notes what an answer tells.
@@ -76,16 +80,22 @@ pub fn note(view: &View<'_>, reply: &TreeReply) {
     }
 }
 
-/// What is told of by a call.
-fn named(request: &Request) -> Option<FileId> {
+/// What is told of by a call, or where a name is changed.
+fn named(request: &Request) -> [Option<FileId>; 2] {
     use Request as R;
-    match request {
+    let named = match request {
+        // By another name it would be found.
+        R::Rename(r) => return [r.from_parent, r.to_parent].map(Some),
         R::Lookup(r) => Some(r.parent),
-        R::LookupParent(r) => Some(r.id),
         R::GetAttributes(r) => Some(r.id),
         R::SetAttributes(r) if sets_nothing(r) || r.is_access == Some(true) => Some(r.id),
         R::ReadDirectory(r) => Some(r.id),
         R::Create(r) => Some(r.parent),
+        R::MakeDirectory(r) => Some(r.parent),
+        R::MakeSymlink(r) => Some(r.parent),
+        R::MakeNode(r) => Some(r.parent),
+        R::Unlink(r) => Some(r.parent),
+        R::RemoveDirectory(r) => Some(r.parent),
         // A name of one's own leads there.
         R::Link(r) => Some(r.id),
         R::ReadSymlink(r) => Some(r.id),
@@ -96,9 +106,11 @@ fn named(request: &Request) -> Option<FileId> {
         R::GetLayout(r) => Some(r.id),
         R::CopyRange(r) => Some(r.from),
         R::GetTape(r) => Some(r.id),
+        R::AskTape(r) => Some(r.id),
         R::ListDeleted(r) => Some(r.directory),
         _ => None,
-    }
+    };
+    [named, None]
 }
 
 fn sets_nothing(change: &SetAttributes) -> bool {

@@ -74,11 +74,22 @@ async fn one(view: &mut View<'_>, item: &BatchItem) -> Result<Option<Attributes>
     view.scene.check_mine(item.id)?;
     delegation::check(view, &message).await?;
     if is_done(view, item, &message).await? {
+        // Anybody may say so of any file.
+        match walked::reach(view, item.id).await {
+            Err(Error::Denied { .. }) => return Ok(None),
+            reached => reached?,
+        }
         let inode = view.find_inode(item.id).await?;
         return Ok(inode.map(|inode| view.attributes(item.id, &inode)));
     }
-    if let Request::Link(link) = &message {
-        walked::reach(view, link.id).await?;
+    // What would give a file a name by which it is found.
+    match &message {
+        Request::Link(link) => walked::reach(view, link.id).await?,
+        Request::Rename(moved) if moved.from_parent != moved.to_parent => {
+            walked::reach(view, moved.from_parent).await?;
+            walked::reach(view, moved.to_parent).await?;
+        }
+        _ => {}
     }
     let attributes = match message {
         Request::Create(r) => Some(create::run(view, &r).await?.open.attributes),

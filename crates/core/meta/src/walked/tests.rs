@@ -3,10 +3,15 @@
 use super::*;
 use crate::fixture::*;
 use tieline_types::ErrorKind::*;
-use tieline_types::{Caller, ErrorKind, SetTime, Time, XattrName};
+use tieline_types::{
+    Caller, ErrorKind, LockKind, LockMode, LockRange, RenameMode, SetTime, TapeWish, Time,
+    XattrName,
+};
 use tieline_wire::capability::GetCapability;
+use tieline_wire::locks::{Lock, TestLock};
 use tieline_wire::meta::*;
 use tieline_wire::ranges::CopyRange;
+use tieline_wire::tape::AskTape;
 use tieline_wire::trees::{FilesPage, ReadFiles, ReadTree};
 
 fn bob() -> Caller {
@@ -19,6 +24,8 @@ struct Tree {
     directory: FileId,
     file: FileId,
     link: FileId,
+    /// Everybody may write in it.
+    open: FileId,
 }
 
 impl Tree {
@@ -30,7 +37,12 @@ impl Tree {
         let link = root.call(symlink(directory, "link", "secret")).await.unwrap();
         let link = link.attributes.unwrap().id;
         root.call(mkdir(ROOT, "all", 0o777)).await.unwrap();
-        Self { private, directory, file, link }
+        let open = root.call(mkdir(private, "open", 0o777)).await.unwrap().attributes.unwrap().id;
+        for text in ["moved", "gone"] {
+            root.create(open, text).await;
+        }
+        root.mkdir(open, "empty").await;
+        Self { private, directory, file, link, open }
     }
 
     async fn close(&self, root: &Client) {
@@ -59,7 +71,7 @@ async fn refusals(
     tree: &Tree,
     all: FileId,
 ) -> Vec<(&'static str, Option<ErrorKind>)> {
-    let Tree { directory, file, link, .. } = *tree;
+    let Tree { directory, file, link, open, .. } = *tree;
     let name = XattrName::new("security.label").unwrap();
     let list = ReadDirectory { id: directory, after: None, limit: 10, is_plus: true };
     let own = client.call(create(all, "own", 0o644)).await.unwrap().open.attributes.id;
@@ -103,7 +115,45 @@ async fn refusals(
         ("a name of one's own", client.kind_of(crate::fixture::link(file, all, "mine")).await),
         ("a capability", client.kind_of(capability).await),
         ("a tree", client.kind_of(super::tests::tree(directory)).await),
+        ("a lock", client.kind_of(lock(file)).await),
+        ("who locks", client.kind_of(test_lock(file)).await),
+        ("what tape has", client.kind_of(AskTape { id: file, wish: TapeWish::Restore }).await),
+        ("a file that is moved out", client.kind_of(rename((open, "moved"), (all, "out"))).await),
+        ("one that is moved in", client.kind_of(rename((all, "own"), (open, "in"))).await),
+        ("one that is removed", client.kind_of(unlink(open, "gone")).await),
+        ("a directory that is", client.kind_of(rmdir(open, "empty")).await),
+        ("one that is made", client.kind_of(mkdir(open, "made", 0o755)).await),
+        ("a link that is", client.kind_of(symlink(open, "linked", "there")).await),
     ]
+}
+
+async fn told_late(client: &Client, id: FileId, request: &Request) -> BatchOutcome {
+    let (op, message) = (request.op().number(), request.encode_message());
+    let at = Time { seconds: 1, nanos: 0 };
+    let items = vec![BatchItem { caller: bob(), at, id, op, message }];
+    client.call(Batch { items }).await.unwrap().outcomes.remove(0)
+}
+
+fn lock(id: FileId) -> Lock {
+    Lock {
+        id,
+        kind: LockKind::Flock,
+        owner: 1,
+        range: LockRange::WHOLE,
+        mode: Some(LockMode::Exclusive),
+        wait: None,
+        idles: None,
+    }
+}
+
+fn test_lock(id: FileId) -> TestLock {
+    TestLock {
+        id,
+        kind: LockKind::Flock,
+        owner: 1,
+        range: LockRange::WHOLE,
+        mode: LockMode::Shared,
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,20 +163,30 @@ async fn what_lies_below_a_private_directory_is_not_told_to_who_guesses() {
     let tree = Tree::new(&root).await;
     tree.close(&root).await;
     let all = thief.id(ROOT, "all").await.unwrap();
-    for (what, refused) in refusals(&thief, &tree, all).await {
-        assert_eq!(refused, Some(PermissionDenied), "{what}");
-    }
+    let mut told = refusals(&thief, &tree, all).await;
+    told.retain(|(_, refused)| *refused != Some(PermissionDenied));
+    assert_eq!(told, []);
     let files =
         ReadFiles { ids: vec![tree.file], bytes: 1 << 20, contents_max: 1 << 20, holder: None };
     let page: FilesPage = thief.call(files).await.unwrap().page.open().unwrap();
     assert!(page.files.is_empty(), "{page:?}");
-    // Nor by telling later that he gave it a name.
-    let request = Request::from(link(tree.file, all, "mine"));
-    let (op, message) = (request.op().number(), request.encode_message());
-    let at = Time { seconds: 1, nanos: 0 };
-    let items = vec![BatchItem { caller: bob(), at, id: tree.file, op, message }];
-    let outcome = thief.call(Batch { items }).await.unwrap().outcomes.remove(0);
-    assert_eq!(outcome.failure.map(|failure| failure.kind), Some(PermissionDenied));
+    // Nor by telling later that he gave it a name, or moved it.
+    let moved = root.id(tree.open, "moved").await.unwrap();
+    let own = root.id(all, "own").await.unwrap();
+    let mut exchanged = rename((all, "own"), (tree.open, "moved"));
+    exchanged.mode = RenameMode::Exchange;
+    for (id, request) in [
+        (tree.file, Request::from(link(tree.file, all, "mine"))),
+        (moved, Request::from(rename((tree.open, "moved"), (all, "mine")))),
+        (own, Request::from(exchanged)),
+    ] {
+        let outcome = told_late(&thief, id, &request).await;
+        let kind = outcome.failure.map(|failure| failure.kind);
+        assert_eq!(kind, Some(PermissionDenied), "{request:?}");
+    }
+    // Nor by a change of it that seems to be done.
+    let outcome = told_late(&thief, tree.file, &unlink(all, "nothing").into()).await;
+    assert_eq!(outcome, BatchOutcome::default());
     // What he was refused he does not hold.
     assert_eq!(thief.kind_of(GetAttributes { id: tree.file }).await, Some(PermissionDenied));
     // Root holds nothing there, and may go anywhere.
@@ -145,6 +205,7 @@ async fn who_was_there_goes_on_and_who_comes_after_the_start_goes_the_way() {
     let directory = bob.id(private, "directory").await.unwrap();
     assert_eq!(bob.id(directory, "file").await, Some(tree.file));
     assert_eq!(bob.id(directory, "link").await, Some(tree.link));
+    assert_eq!(bob.id(private, "open").await, Some(tree.open));
     tree.close(&root).await;
     // His place of work, what is open there, and what is made there.
     let all = bob.id(ROOT, "all").await.unwrap();

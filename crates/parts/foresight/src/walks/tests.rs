@@ -468,3 +468,24 @@ async fn a_trail_that_is_wrong_is_not_believed() {
         assert_eq!(walk.next_to_file(id(10), |_| None).is_some(), serial == 101, "two of a kind");
     }
 }
+
+/// Where each of many programs left its way, nobody is led along: but who goes the same way is.
+#[tokio::test(start_paused = true)]
+async fn who_goes_other_ways_than_those_before_is_not_led_astray() {
+    for (step, followed) in [(1, true), (2, false)] {
+        let mut walk = Walk::default();
+        for directory in 10..200 {
+            let (files, next) = (vec![id(1000 + directory)], Some(id(directory + 1)));
+            walk.learn_trail(id(directory), Trail { files, next });
+        }
+        for directory in (10..100).step_by(step) {
+            let file = id(1000 + directory);
+            walk.opened(&root(), file, id(directory), true);
+            walk.gather(id(directory), file);
+        }
+        let expected: Vec<FileId> =
+            std::iter::from_fn(|| walk.expect()).map(|(directory, _)| directory).collect();
+        assert_eq!(expected.len() > 100, followed, "{expected:?}");
+        assert!(walk.trails.may_be_right(), "of the directories where it is trails are right");
+    }
+}

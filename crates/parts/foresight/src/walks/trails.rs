@@ -24,6 +24,11 @@ const LATELY: u32 = 8;
 /// From so much on nothing need be guessed besides, and down to so much nothing is asked for.
 const BELIEVED: u32 = CERTAIN * 3 / 4;
 const DOUBTED: u32 = CERTAIN / 2;
+/// More ways of eight than seven were others: so many programs go that share a tree and nothing
+/// else. Of those that do the same again it is about half.
+const ASTRAY: u32 = CERTAIN * 7 / 8;
+/// So many of the last ways count.
+const WAYS_LATELY: u32 = 12;
 /// Files that are expected ahead of the one that is opened.
 const EXPECTED_MAX: usize = 2048;
 
@@ -58,6 +63,9 @@ pub(super) struct Trails {
     is_trusted: bool,
     /// How much of what was opened lately they did not foretell, of [`CERTAIN`].
     doubt: u32,
+    /// The share of ways from directory to directory, lately, that trails did not tell, of
+    /// [`CERTAIN`].
+    astray: u32,
     /// Somebody sees to a report.
     is_due: bool,
 }
@@ -86,7 +94,21 @@ impl Trails {
     }
 
     pub fn are_believed(&self) -> bool {
-        self.doubt <= CERTAIN - BELIEVED
+        self.doubt <= CERTAIN - BELIEVED && !self.lead_astray()
+    }
+
+    /// Does the program go other ways than those before it? Then trails tell of directories where
+    /// it is, and of none where it may come to.
+    fn lead_astray(&self) -> bool {
+        self.astray > ASTRAY
+    }
+
+    /// A file is opened in one directory after one in another: was that told?
+    fn went(&mut self, from: FileId, to: FileId) {
+        let told = self.known.get(&from).and_then(|trail| trail.next);
+        let Some(told) = told else { return };
+        let wrong = if told == to { 0 } else { CERTAIN };
+        self.astray = self.astray - self.astray / WAYS_LATELY + wrong / WAYS_LATELY;
     }
 
     /// Was anything expected by them?
@@ -120,11 +142,11 @@ impl Trails {
 
     /// Says whether this is the first since the last report.
     fn gather(&mut self, directory: FileId, file: FileId) -> bool {
-        if let Some(last) = self.last.replace(directory)
-            && last != directory
-            && let Some(trail) = self.gathered.get_mut(&last)
-        {
-            trail.next.get_or_insert(directory);
+        if let Some(last) = self.last.replace(directory).filter(|last| *last != directory) {
+            self.went(last, directory);
+            if let Some(trail) = self.gathered.get_mut(&last) {
+                trail.next.get_or_insert(directory);
+            }
         }
         if self.gathered.len() < GATHERED_MAX {
             let files = &mut self.gathered.entry(directory).or_default().files;
@@ -145,10 +167,15 @@ impl Walk {
     /// A file was opened there. Says whether somebody has to see to a report.
     pub fn gather(&mut self, directory: FileId, file: FileId) -> bool {
         let trails = &mut self.trails;
+        let is_first = trails.gather(directory, file);
+        if trails.lead_astray() {
+            trails.next = None;
+            self.expected.clear();
+        }
         if !trails.followed.contains(&directory) && trails.next.is_none() {
             trails.next = Some(directory);
         }
-        trails.gather(directory, file)
+        is_first
     }
 
     /// What is to be reported now, in parts; nothing of it is news any more. The directory where
@@ -220,7 +247,8 @@ impl Walk {
         let trails = &mut self.trails;
         trails.followed.insert(next);
         trails.left.remove(&next);
-        trails.next = trail.next.filter(|after| !trails.followed.contains(after));
+        let is_right = !trails.lead_astray();
+        trails.next = trail.next.filter(|after| is_right && !trails.followed.contains(after));
         if !std::mem::replace(&mut trails.is_trusted, true) {
             self.file_credit += TRUST;
         }
@@ -229,6 +257,9 @@ impl Walk {
 
     /// One of those that were made after the one where files are opened, or of the others.
     fn unfollowed(&self) -> Option<FileId> {
+        if self.trails.lead_astray() {
+            return None;
+        }
         let Trails { left, last, .. } = &self.trails;
         let behind = left.range(last.unwrap_or_default()..).next();
         behind.or_else(|| left.first()).copied()

@@ -2,11 +2,15 @@
 
 use super::hostile::{Guise, Line, Scene, refused, user};
 use anyhow::{Context, Result, ensure};
-use tieline_types::{Caller, Extent, FileId, Mode};
+use tieline_types::{
+    Caller, Extent, FileId, LockKind, LockMode, LockRange, Mode, RenameMode, Time,
+};
+use tieline_wire::Call;
 use tieline_wire::capability::GetCapability;
+use tieline_wire::locks::Lock;
 use tieline_wire::meta::{
-    Create, GetAttributes, GetExtents, GetLayout, Link, ListXattrs, Lookup, LookupParent, Open,
-    ReadDirectory, ReadSymlink,
+    Batch, BatchItem, Create, GetAttributes, GetExtents, GetLayout, Link, ListXattrs, Lookup,
+    LookupParent, Open, ReadDirectory, ReadSymlink, Rename, Unlink,
 };
 use tieline_wire::trees::{FilesPage, ReadFiles, ReadTree};
 
@@ -91,7 +95,8 @@ async fn names(scene: &Scene<'_>, hers: &Line) -> Result<()> {
 async fn guesses(scene: &Scene<'_>, hers: &Line) -> Result<()> {
     let script = "cd told && mkdir -m 755 private && cd private && mkdir -m 755 below && cd below \
                   && echo secret > file && head -c 100000 /dev/urandom > large \
-                  && ln -s secret link && chmod 644 file large && sync file large . ..";
+                  && ln -s secret link && chmod 644 file large && mkdir -m 777 ../open \
+                  && echo moved > ../open/moved && sync file large ../open/moved . ..";
     scene.federation.shell(script)?;
     let caller = user(DAEMON);
     let told = find(hers, FileId(1), "told").await?;
@@ -102,6 +107,7 @@ async fn guesses(scene: &Scene<'_>, hers: &Line) -> Result<()> {
     let below = find(&works, private, "below").await?;
     let (file, large) = (find(&works, below, "file").await?, find(&works, below, "large").await?);
     let link = find(&works, below, "link").await?;
+    let open = find(&works, private, "open").await?;
     scene.federation.shell("chmod 700 told/private && sync told/private")?;
     let read = |id| Open { id, is_read: true, is_write: false, writes: None };
     works.ask(&caller, GetAttributes { id: file }).await.context("she holds it")?;
@@ -147,7 +153,42 @@ async fn guesses(scene: &Scene<'_>, hers: &Line) -> Result<()> {
     let files = ReadFiles { ids, bytes, contents_max, holder: None };
     let page: FilesPage = hers.ask(&caller, files).await?.page.open()?;
     ensure!(page.files.is_empty(), "files are told in bulk");
+    moves_and_locks(hers, (open, told), file).await?;
     after_a_start(scene, &works, (told, file)).await
+}
+
+/// What everybody may write in is no way to what lies there, for who guesses its id; nor is anybody
+/// waited for by it.
+async fn moves_and_locks(hers: &Line, (open, told): (FileId, FileId), file: FileId) -> Result<()> {
+    let caller = user(DAEMON);
+    let moved = Rename {
+        from_parent: open,
+        from_name: "moved".parse()?,
+        to_parent: told,
+        to_name: "mine".parse()?,
+        mode: RenameMode::Replace,
+        keep: None,
+    };
+    refused("moving it out", hers.ask(&caller, moved.clone()).await)?;
+    let (op, message) = (Rename::OP.number(), tieline_wire::encode(&moved));
+    let item = BatchItem { caller: caller.clone(), at: Time::default(), id: open, op, message };
+    let reply = hers.ask(&caller, Batch { items: vec![item] }).await?;
+    ensure!(reply.outcomes.iter().all(|one| one.failure.is_some()), "moved out: {reply:?}");
+    let (parent, name) = (open, "moved".parse()?);
+    refused("removing it", hers.ask(&caller, Unlink { parent, name, keep: None }).await)?;
+    let (kind, range) = (LockKind::Flock, LockRange::WHOLE);
+    let mode = Some(LockMode::Exclusive);
+    let lock = Lock { id: file, kind, owner: 1, range, mode, wait: None, idles: None };
+    refused("locking it", hers.ask(&caller, lock).await)?;
+    // Of what seems to be done already nothing is told.
+    let (parent, name) = (told, "nothing".parse()?);
+    let message = tieline_wire::encode(&Unlink { parent, name, keep: None });
+    let op = Unlink::OP.number();
+    let item = BatchItem { caller: caller.clone(), at: Time::default(), id: file, op, message };
+    let reply = hers.ask(&caller, Batch { items: vec![item] }).await?;
+    let told = reply.outcomes.iter().find(|one| one.version.is_some() || one.stored.is_some());
+    ensure!(told.is_none(), "{told:?}");
+    Ok(())
 }
 
 /// What the session held is forgotten with the server: the way decides, and honest work goes on.

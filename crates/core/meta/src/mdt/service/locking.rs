@@ -11,11 +11,12 @@ use crate::Asker;
 use crate::error::{Error, Result};
 use crate::locks::{Asked, Owner, Place, Wish};
 use crate::permission::{READ, WRITE};
-use crate::view::decode;
+use crate::view::{Keepers, View, decode};
+use crate::walked;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tieline_format::mdt::{Inode, key};
-use tieline_types::{ErrorKind, FileId, LockKind, LockMode, LostLock, SessionId};
+use tieline_types::{ErrorKind, FileId, Grant, LockKind, LockMode, LostLock, SessionId};
 use tieline_wire::Request;
 use tieline_wire::locks::{
     AssertLocks, AssertLocksReply, CancelLockReply, Lock, LockFound, LockOutcome, LockReply,
@@ -64,6 +65,7 @@ impl Mdt {
     async fn test_lock(&self, asker: &Asker, test: &TestLock) -> Result<Option<LockFound>> {
         let TestLock { id, kind, range, mode, .. } = *test;
         // Whoever looks locks nothing, whatever it is that he looks for.
+        self.check_reached(asker, id).await?;
         self.check_lockable(asker, id, &[READ, WRITE]).await?;
         self.locks.grace_over().await;
         let wish = Wish { owner: (asker.session, test.owner), kind, range, mode };
@@ -112,6 +114,7 @@ impl Mdt {
         };
         // What it holds it may make weaker, whatever its right is by now.
         if !self.locks.covers(request.id, &wish) {
+            self.check_reached(asker, request.id).await?;
             self.check_lockable(asker, request.id, wishes(request.kind, mode)).await?;
         }
         self.locks.grace_over().await;
@@ -206,6 +209,17 @@ impl Mdt {
             }
             has_freed
         }
+    }
+
+    /// Who guesses a file's id keeps nobody waiting by it.
+    async fn check_reached(&self, asker: &Asker, id: FileId) -> Result<()> {
+        let (current, nobody) = (self.parts.map.current(), Keepers::new());
+        let scene = self.scene(asker, Grant(0), &current.map, &nobody);
+        if scene.walks.is_none() {
+            return Ok(());
+        }
+        let mut view = View::new(scene, self.parts.store.begin().await?);
+        walked::reach(&mut view, id).await
     }
 
     /// Who opened a file may lock it: it must be there, and be the asker's to do one of `wishes`.

@@ -48,6 +48,10 @@ async fn appended_extents_go_to_the_end_as_it_is() {
     assert_eq!((extents[1].offset, extents[1].length), (8, 100));
     let half = append(vec![inline(100, b"xxxxxxxxxxxx")], 108);
     assert_eq!(a.kind_of(half).await, Some(ErrorKind::InvalidArgument));
+    // Nor does it come to lie beyond the end of the largest file.
+    a.call(truncate(file, Extent::FILE_SIZE_MAX - 1)).await.unwrap();
+    let beyond = append(vec![inline(0, b"two")], 0);
+    assert_eq!(a.kind_of(beyond).await, Some(ErrorKind::FileTooLarge));
 }
 
 /// Else its reader is refused first at every OSS, and asks the MDS once more.

@@ -8,9 +8,15 @@ use tieline_format::Record;
 use tieline_format::mdt::{Session, key};
 use tieline_kv::{MemoryStore, Store};
 use tieline_types::ErrorKind::*;
-use tieline_types::{Caller, ClientId, FileId, Mode, SetTime, Time, XattrMode, XattrName};
+use tieline_types::quota::{Payer, PayerKind};
+use tieline_types::{
+    Caller, ChunkRef, ClientId, Content, Digest, Extent, FileId, Mode, SetTime, Time, XattrMode,
+    XattrName,
+};
 use tieline_wire::Request;
+use tieline_wire::capability::{Capability, GetCapability, Holder, Scope, SignedCapability};
 use tieline_wire::meta::*;
+use tieline_wire::quotas::{Promise, SetQuota};
 use tieline_wire::ranges::{Compact, CopyRange, SeenContent, SeenExtent};
 
 fn ann() -> Caller {
@@ -66,7 +72,7 @@ async fn setuid_goes_with_the_bytes_whatever_the_client_says() {
 async fn compaction_is_not_believed_where_it_would_keep_rights() {
     let house = House::proven().await;
     let client = house.client().await;
-    let content = SeenContent::Inline(tieline_types::Digest::of(b"program"));
+    let content = SeenContent::Inline(Digest::of(b"program"));
     let was = vec![SeenExtent { offset: 0, length: 7, content }];
     let call = |id| Compact { id, was: was.clone(), extents: vec![inline(0, b"another")] };
     let file = program(&client, "f").await;
@@ -104,6 +110,110 @@ async fn no_batch_moves_a_change_back() {
     assert!(reply.outcomes.iter().all(|one| one.failure.is_none()), "{reply:?}");
     assert!(client.stat(file).await.ctime >= before);
     assert!(client.stat(ROOT).await.ctime >= of_root);
+}
+
+#[tokio::test(start_paused = true)]
+async fn times_that_come_with_bytes_go_as_far_as_writing_does() {
+    let house = House::proven().await;
+    let client = house.client().await;
+    let bob = client.by(&bob());
+    let file = program(&client, "f").await;
+    let own = client.call(create(ROOT, "own", 0o666)).await.unwrap().open.attributes.id;
+    bob.commit(own, vec![inline(0, b"another")]).await;
+    for seconds in [5, 1 << 40] {
+        let mtime = SetTime::At(Time { seconds, nanos: 0 });
+        let copy = CopyRange {
+            from: own,
+            from_offset: 0,
+            to: file,
+            to_offset: 0,
+            length: 7,
+            mtime,
+            clears_setid: false,
+        };
+        let write = Commit { mtime, ..commit(file, vec![inline(0, b"another")]) };
+        for request in [Request::from(write), Request::from(copy)] {
+            let before = client.stat(file).await;
+            match request {
+                Request::Commit(write) => drop(bob.call(write).await.unwrap()),
+                Request::CopyRange(copy) => drop(bob.call(copy).await.unwrap()),
+                other => panic!("{other:?}"),
+            }
+            let after = client.stat(file).await;
+            assert!(after.mtime >= before.mtime && after.ctime >= before.ctime, "{after:?}");
+            let latest = house.world.clock.wall().as_secs() as i64 + 300;
+            assert!(after.mtime.seconds <= latest && after.ctime.seconds <= latest, "{after:?}");
+        }
+    }
+    // What its owner set ahead of the last change ends with whatever the next writer says.
+    let ahead = Some(SetTime::At(Time { seconds: 1 << 40, nanos: 0 }));
+    client.by(&ann()).call(SetAttributes { mtime: ahead, ..setattr(file) }).await.unwrap();
+    let old = Time { seconds: 5, nanos: 0 };
+    let write = Commit { mtime: SetTime::At(old), ..commit(file, vec![inline(0, b"f")]) };
+    assert_eq!(bob.call(write).await.unwrap().attributes.mtime, old);
+}
+
+/// What nobody asked for is nobody's to keep from others.
+#[tokio::test(start_paused = true)]
+async fn beyond_what_is_needed_a_quarter_of_what_is_left_is_promised() {
+    let house = House::proven().await;
+    let client = house.client().await;
+    let bob = client.by(&bob());
+    client.call(chmod(ROOT, 0o777)).await.unwrap();
+    let file = bob.call(create(ROOT, "f", 0o644)).await.unwrap().open.attributes.id;
+    let payer = Payer { kind: PayerKind::User, id: 5002, pool: None };
+    let limits = SetQuota {
+        payer,
+        bytes_soft: None,
+        bytes_hard: Some(100 << 10),
+        inodes_soft: None,
+        inodes_hard: None,
+        bytes_grace: None,
+        inodes_grace: None,
+        is_default: None,
+    };
+    client.call(limits).await.unwrap();
+    let ask = |needed| Promise { id: file, wanted: 1 << 40, needed, payers: None };
+    assert_eq!(bob.call(ask(0)).await.unwrap().promised, Some(25 << 10));
+    assert_eq!(bob.call(ask(60 << 10)).await.unwrap().promised, Some(60 << 10));
+}
+
+/// Chunks that are named by their content are no MDT's.
+#[tokio::test(start_paused = true)]
+async fn no_chunk_is_named_by_its_content() {
+    let house = House::new().await;
+    let client = house.client().await;
+    let file = client.create(ROOT, "f").await;
+    let Content::Chunk(granted) = client.chunk(1, 0, 100).content else { panic!("a chunk") };
+    let place = granted.places[0].clone();
+    let content = Content::Chunk(ChunkRef::of_content(Digest::of(b"bytes"), 100, place));
+    let extent = Extent { offset: 0, length: 100, content };
+    assert_eq!(client.kind_of(commit(file, vec![extent])).await, Some(InvalidArgument));
+}
+
+/// It may be for a data server that copies; it says no more for that.
+#[tokio::test(start_paused = true)]
+async fn for_another_holder_a_capability_says_what_its_asker_may() {
+    let house = House::proven().await;
+    let client = house.client().await;
+    let file = client.call(create(ROOT, "f", 0o644)).await.unwrap().open.attributes.id;
+    let ask = |is_write: bool| GetCapability {
+        id: Some(file),
+        is_read: !is_write,
+        is_write,
+        offset: None,
+        holder: Some(Holder([7; 16])),
+    };
+    let bob = client.by(&bob());
+    assert_eq!(bob.kind_of(ask(true)).await, Some(PermissionDenied));
+    let signed = bob.call(ask(false)).await.unwrap().grant.unwrap().signed;
+    let signed: SignedCapability = tieline_wire::decode(&signed).unwrap();
+    let capability: Capability = tieline_wire::decode(&signed.capability).unwrap();
+    assert_eq!(capability.holder, Holder([7; 16]));
+    let Scope::File { file: of, is_read, is_write, .. } = capability.scope else {
+        panic!("of a file")
+    };
+    assert_eq!((of, is_read, is_write), (file, true, false));
 }
 
 #[tokio::test(start_paused = true)]
