@@ -158,6 +158,16 @@ pub enum Error {
     SessionLost { session: SessionId },
     #[error("session {session} keeps {kept} answers unconfirmed: confirm some first")]
     AnswersFull { session: SessionId, kept: usize },
+    #[error(
+        "{party} has as many bytes of answers unconfirmed at this MDT as one may have: confirm \
+         some, and unmount what is not used"
+    )]
+    PartyAnswersFull { party: String },
+    #[error(
+        "{whose} has {most} sessions at this MDT, which is the most: unmount what is not used; \
+         sessions of machines that are gone end by themselves"
+    )]
+    SessionsFull { whose: String, most: usize },
     #[error("the request met others {attempts} times: send it again")]
     Contended { attempts: usize },
     #[error("{op} is not a request for a metadata server")]
@@ -243,9 +253,11 @@ impl Error {
             Self::LocksFull { .. } => ErrorKind::NoLocks,
             Self::LockLost { .. } => ErrorKind::LockLost,
             Self::SessionLost { .. } => ErrorKind::SessionLost,
-            Self::AnswersFull { .. } | Self::LossUntold { .. } | Self::StillExposed { .. } => {
-                ErrorKind::Overloaded
-            }
+            Self::AnswersFull { .. }
+            | Self::PartyAnswersFull { .. }
+            | Self::SessionsFull { .. }
+            | Self::LossUntold { .. }
+            | Self::StillExposed { .. } => ErrorKind::Overloaded,
             Self::Contended { .. } => ErrorKind::Conflict,
             Self::NotServed { .. } | Self::NotDelegated { .. } | Self::Unmounted { .. } => {
                 ErrorKind::NotSupported

@@ -391,7 +391,13 @@ impl House {
     /// One that comes from another machine than the others.
     pub async fn client_from(&self, host: &str) -> Client {
         let id = ClientId([9; 16]);
-        Client::coming(&self.mdt, id, None, Coming { description: "test", host, wait: None }).await
+        Client::coming(
+            &self.mdt,
+            id,
+            None,
+            Coming { description: "test", host, party: host, wait: None },
+        )
+        .await
     }
 
     pub async fn client_named(&self, id: u64, session: Option<SessionId>) -> Client {
@@ -465,7 +471,7 @@ impl Client {
         (id, wait): (ClientId, Option<Duration>),
         session: Option<SessionId>,
     ) -> Self {
-        let coming = Coming { description: "test", host: "test", wait };
+        let coming = Coming { description: "test", host: "test", party: "test", wait };
         Self::coming(mdt, id, session, coming).await
     }
 

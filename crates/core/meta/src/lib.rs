@@ -181,6 +181,8 @@ pub struct Coming<'a> {
     pub description: &'a str,
     /// Who it proved to be, and from which machine it comes.
     pub host: &'a str,
+    /// Who it proved to be; the machine alone if nothing was proven. What one has is bounded.
+    pub party: &'a str,
     /// How long it waits for us, if it says so.
     pub wait: Option<Duration>,
 }

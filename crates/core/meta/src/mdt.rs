@@ -182,7 +182,7 @@ impl Mdt {
         session: Option<SessionId>,
         coming: Coming<'_>,
     ) -> Result<Opened, Failure> {
-        let Coming { description, host, wait } = coming;
+        let Coming { description, host, wait, .. } = coming;
         let known = session.filter(|&session| !self.leases.is_barred(session));
         let resumed =
             known.and_then(|session| Some((session, self.sessions.resume(session, client)?)));
@@ -192,7 +192,7 @@ impl Mdt {
             None => {
                 let now = wall_time(&self.parts.world);
                 let opened = match self.room.check_any() {
-                    Ok(()) => self.sessions.open(client, (description, wait), now).await,
+                    Ok(()) => self.sessions.open(client, coming, now).await,
                     Err(error) => Err(error),
                 };
                 opened.map_err(|error| {

@@ -2,10 +2,12 @@
 //! may ask for again.
 //!
 //! Invariants: an id is never given twice; a session that was ended is refused, never taken for a
-//! new one; an answer is kept until the client says that it has seen it.
+//! new one; an answer is kept until the client says that it has seen it; sessions, and what each
+//! keeps, are bounded.
 
 mod losses;
 
+use crate::Coming;
 use crate::error::{Error, Result};
 use crate::serials::{Counter, Serials};
 use crate::view::decode;
@@ -15,12 +17,18 @@ use std::time::Duration;
 use tieline_format::Record;
 use tieline_format::mdt::{Losses, Orphan, SerialRun, Session, Shown, key};
 use tieline_kv::{Range, Store, Transaction};
+use tieline_sessions::{NoPlace, Parties, Place};
 use tieline_types::{ClientId, FileId, Grant, RequestNumber, SessionId, Time};
 use tieline_wire::Hello;
 use tieline_wire::capability::{FileRun, Holder};
 
-/// Answers a session may leave unconfirmed.
-const ANSWERS_MAX: usize = 4096;
+/// Answers a session may leave unconfirmed, and what they may take of the store.
+pub(crate) const ANSWERS_MAX: usize = 4096;
+const ANSWER_BYTES_MAX: u64 = 32 << 20;
+/// A session that leaves less unconfirmed is never held up by others of its party.
+const ANSWER_BYTES_FREE: u64 = 64 << 10;
+/// What an answer takes beside its own bytes: its key, and its part of the store's tree.
+const ANSWER_WEIGHT: u64 = 128;
 /// Confirmed answers that one transaction deletes.
 const PRUNE_MAX: usize = 64;
 /// Runs of serials that a session may have begun and not used up; older ones are forgotten.
@@ -36,6 +44,7 @@ pub struct SessionTable {
     store: Arc<dyn Store>,
     serials: Serials,
     inner: Mutex<BTreeMap<SessionId, Known>>,
+    parties: Parties,
     /// Runs of file serials that ended sessions had and whose they were, the latest last.
     retired: Mutex<Vec<(ClientId, SerialRun)>>,
 }
@@ -45,8 +54,8 @@ struct Known {
     grant: Grant,
     /// How long the client waits for us, if it says so.
     wait: Option<Duration>,
-    /// Numbers whose answers are stored.
-    answers: BTreeSet<RequestNumber>,
+    /// Numbers whose answers are stored, and what each takes.
+    answers: BTreeMap<RequestNumber, u64>,
     /// File serials that it gives out itself.
     runs: Vec<SerialRun>,
     /// Of these, those from here on were never given out.
@@ -55,12 +64,19 @@ struct Known {
     losses: Losses,
     /// A welcome told of them up to this number.
     told: u64,
+    place: Place,
+}
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        self.place.party.answers_went(self.answers.values().sum());
+    }
 }
 
 impl SessionTable {
     /// Loads all sessions and what answers they have.
     pub async fn load(store: Arc<dyn Store>) -> Result<Self> {
-        let mut sessions = BTreeMap::new();
+        let (mut sessions, parties) = (BTreeMap::new(), Parties::default());
         let mut start = key::sessions();
         let end = key::after(&start);
         loop {
@@ -72,17 +88,21 @@ impl SessionTable {
                 let id = key::session_id(key).ok_or_else(damaged)?;
                 let record: Session = decode(value, || id.to_string())?;
                 let answers = load_answers(&store, id).await?;
-                let Session { client, grant, runs, wait_ms, losses, .. } = record;
+                let Session { client, grant, runs, wait_ms, losses, party, .. } = record;
+                let place = parties.old_place(party.as_deref().unwrap_or_default());
+                place.party.answers_came(answers.values().sum());
                 let wait = wait_ms.map(Duration::from_millis);
                 let (runs, losses) = (runs.unwrap_or_default(), losses.unwrap_or_default());
                 // Which of them were given out is not known.
                 let (unused_from, told) = (u64::MAX, 0);
-                let known = Known { client, grant, wait, answers, runs, unused_from, losses, told };
+                let known =
+                    Known { client, grant, wait, answers, runs, unused_from, losses, told, place };
                 sessions.insert(id, known);
             }
         }
         let serials = Serials::new(store.clone(), Counter::Session);
-        Ok(Self { store, serials, inner: Mutex::new(sessions), retired: Mutex::default() })
+        let (inner, retired) = (Mutex::new(sessions), Mutex::default());
+        Ok(Self { store, serials, inner, parties, retired })
     }
 
     pub fn ids(&self) -> BTreeSet<SessionId> {
@@ -152,27 +172,32 @@ impl SessionTable {
     pub async fn open(
         &self,
         client: ClientId,
-        (description, wait): (&str, Option<Duration>),
+        Coming { description, party, wait, .. }: Coming<'_>,
         now: Time,
     ) -> Result<(SessionId, Grant)> {
+        let place = self.parties.place(party);
+        let place = place.map_err(|NoPlace { whose, most }| Error::SessionsFull { whose, most })?;
         let serial = self.serials.next().await?;
         let (session, grant) = (SessionId(serial), Grant(serial));
         let description = description.chars().take(Hello::DESCRIPTION_MAX).collect();
         let (opened, runs, wait_ms, losses) = (now, None, wait.map(millis), None);
-        let record = Session { client, grant, description, opened, runs, wait_ms, losses };
+        let party = Some(party.to_owned());
+        let record = Session { client, grant, description, opened, runs, wait_ms, losses, party };
         let mut transaction = self.store.begin().await?;
         transaction.put(key::session(session), record.to_bytes());
         transaction.commit().await?.durable.await?;
-        let (answers, runs, unused_from) = (BTreeSet::new(), vec![], u64::MAX);
+        let (answers, runs, unused_from) = (BTreeMap::new(), vec![], u64::MAX);
         let (losses, told) = Default::default();
-        let known = Known { client, grant, wait, answers, runs, unused_from, losses, told };
+        let known = Known { client, grant, wait, answers, runs, unused_from, losses, told, place };
         self.lock().insert(session, known);
         Ok((session, grant))
     }
 
-    /// How long the clients of all sessions wait for us, as far as they say so.
+    /// How long the clients of all sessions wait for us, as far as they say so, and as far as that
+    /// counts: where a party has no place left, who is silent makes room for who comes.
     pub fn waits(&self) -> BTreeMap<SessionId, Option<Duration>> {
-        self.lock().iter().map(|(&session, known)| (session, known.wait)).collect()
+        let counted = |known: &Known| known.wait.filter(|_| known.place.party.has_place());
+        self.lock().iter().map(|(&session, known)| (session, counted(known))).collect()
     }
 
     /// A client that came back says how long it waits, perhaps otherwise than before.
@@ -217,24 +242,45 @@ impl SessionTable {
         self.lock().get(&SessionId(grant.0)).is_some_and(|known| known.grant == grant)
     }
 
-    pub fn check_room(&self, session: SessionId) -> Result<()> {
-        let kept = self.lock().get(&session).map_or(0, |known| known.answers.len());
-        if kept < ANSWERS_MAX { Ok(()) } else { Err(Error::AnswersFull { session, kept }) }
+    /// May an answer more be stored, where the client has seen those below a number?
+    pub fn check_room(&self, session: SessionId, below: RequestNumber) -> Result<()> {
+        let inner = self.lock();
+        let Some(known) = inner.get(&session) else { return Ok(()) };
+        let (kept, bytes) = known
+            .answers
+            .range(below..)
+            .fold((0, 0), |(kept, bytes), (_, weight)| (kept + 1, bytes + weight));
+        if kept >= ANSWERS_MAX || bytes >= ANSWER_BYTES_MAX {
+            return Err(Error::AnswersFull { session, kept });
+        }
+        let party = &known.place.party;
+        if bytes >= ANSWER_BYTES_FREE && party.is_full_of_answers() {
+            return Err(Error::PartyAnswersFull { party: party.name().to_owned() });
+        }
+        Ok(())
     }
 
     /// Confirmed answers that may be deleted now.
     pub fn confirmed(&self, session: SessionId, below: RequestNumber) -> Vec<RequestNumber> {
         let inner = self.lock();
         let answers = inner.get(&session).map(|known| known.answers.range(..below));
-        answers.into_iter().flatten().take(PRUNE_MAX).copied().collect()
+        answers.into_iter().flatten().take(PRUNE_MAX).map(|(&number, _)| number).collect()
     }
 
-    pub fn answered(&self, session: SessionId, number: RequestNumber, pruned: &[RequestNumber]) {
+    /// An answer of so many bytes was stored, and others were deleted.
+    pub fn answered(
+        &self,
+        session: SessionId,
+        (number, length): (RequestNumber, usize),
+        pruned: &[RequestNumber],
+    ) {
         if let Some(known) = self.lock().get_mut(&session) {
-            known.answers.insert(number);
-            for number in pruned {
-                known.answers.remove(number);
-            }
+            let weight = weight_of_answer(length);
+            let before = known.answers.insert(number, weight);
+            let pruned = pruned.iter().filter_map(|number| known.answers.remove(number));
+            let went = pruned.chain(before).sum();
+            known.place.party.answers_came(weight);
+            known.place.party.answers_went(went);
         }
     }
 
@@ -242,7 +288,7 @@ impl SessionTable {
     pub fn forget(&self, session: SessionId) -> bool {
         let Some(known) = self.lock().remove(&session) else { return false };
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
-        retired.extend(known.runs.into_iter().map(|run| (known.client, run)));
+        retired.extend(known.runs.iter().map(|&run| (known.client, run)));
         let extra = retired.len().saturating_sub(RETIRED_MAX);
         retired.drain(..extra);
         true
@@ -320,6 +366,10 @@ impl SessionTable {
     }
 }
 
+fn weight_of_answer(length: usize) -> u64 {
+    length as u64 + ANSWER_WEIGHT
+}
+
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
@@ -353,17 +403,18 @@ fn shown_in(session: SessionId) -> Range {
 async fn load_answers(
     store: &Arc<dyn Store>,
     session: SessionId,
-) -> Result<BTreeSet<RequestNumber>> {
-    let mut numbers = BTreeSet::new();
+) -> Result<BTreeMap<RequestNumber, u64>> {
+    let mut numbers = BTreeMap::new();
     let mut range = answers_of(session);
     loop {
         let page = scan(store, range.clone()).await?;
         let Some((last, _)) = page.last() else { return Ok(numbers) };
         range.start = [last.as_slice(), &[0]].concat();
-        for (key, _) in &page {
+        for (key, value) in &page {
             // Kind, session, then the number.
             let number = key.get(9..).and_then(|rest| rest.first_chunk());
-            numbers.extend(number.map(|bytes| RequestNumber(u64::from_be_bytes(*bytes))));
+            let number = number.map(|bytes| RequestNumber(u64::from_be_bytes(*bytes)));
+            numbers.extend(number.map(|number| (number, weight_of_answer(value.len()))));
         }
     }
 }

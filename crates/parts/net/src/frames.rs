@@ -49,7 +49,7 @@ const SLICES_MAX: usize = 512;
 const BULK_PATIENCE: Duration = Duration::from_secs(10);
 const BODY_PATIENCE: Duration = Duration::from_secs(30);
 /// Bodies of so much are bounded by how many requests there may be; longer ones take room.
-const BODY_FREE: u32 = 4 << 10;
+pub const BODY_FREE: u32 = 4 << 10;
 /// What a body takes beside its own bytes: they are copied as it is decoded, and the elements of
 /// its arrays, of which there are bounded many, are several times what they were on the wire.
 const BODY_WEIGHT: u32 = 8;

@@ -41,15 +41,16 @@ pub struct Waiting {
     _holds: Holds,
 }
 
-/// Places among the requests at once, of the connection and of whose it is, and room for bulk.
+/// Places among the requests at once, of the connection and of whose it is, and room for body and
+/// bulk.
 #[derive(Default)]
 pub struct Holds {
     _places: [Option<OwnedSemaphorePermit>; 2],
-    _room: Held,
+    _room: [Held; 2],
 }
 
 impl Holds {
-    pub fn new(places: impl IntoIterator<Item = OwnedSemaphorePermit>, room: Held) -> Self {
+    pub fn new(places: impl IntoIterator<Item = OwnedSemaphorePermit>, room: [Held; 2]) -> Self {
         let mut places = places.into_iter();
         Self { _places: [places.next(), places.next()], _room: room }
     }

@@ -7,10 +7,9 @@
 //!
 //! Whoever comes as one principal, over however many connections, is one party ([`parties`]).
 //!
-//! Invariants: connections, requests, and bodies and bulk in memory are bounded, of all and of each
-//! party; a peer that
-//! does not speak the protocol costs its own connection only; when the server stops, all its tasks
-//! end.
+//! Invariants: connections, requests, and bodies and bulk in memory, of requests and of replies
+//! that nobody has read yet, are bounded, of all and of each party; a peer that does not speak the
+//! protocol costs its own connection only; when the server stops, all its tasks end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +39,7 @@ use seats::Seats;
 /// After an error of `accept` (too many open files, mostly) there is nothing to do but to wait a
 /// little.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
     /// Requests of one connection that are answered at the same time; further ones wait unread.
@@ -61,6 +61,10 @@ pub struct ServerSettings {
     /// those of one party. No less than the longest body takes.
     pub body_bytes_max: usize,
     pub body_bytes_of_one_max: usize,
+    /// What long bodies of replies that were not sent yet may take of memory together; and those of
+    /// one party. What finds no room is made again when there is some, or refused.
+    pub reply_bytes_max: usize,
+    pub reply_bytes_of_one_max: usize,
     /// A connection that does not send its hello in this time is closed.
     pub hello_patience: Duration,
     /// A connection on which nothing comes for this long is closed: many pings of any client.
@@ -77,6 +81,8 @@ impl Default for ServerSettings {
             bulk_bytes_max: 512 << 20,
             body_bytes_max: 192 << 20,
             body_bytes_of_one_max: 64 << 20,
+            reply_bytes_max: 192 << 20,
+            reply_bytes_of_one_max: 64 << 20,
             hello_patience: Duration::from_secs(10),
             silence_max: Duration::from_secs(60),
         }

@@ -4,6 +4,7 @@
 //! * [`CallerTable`]: as whom it asks.
 //! * [`WalkTable`]: which ids it holds, since it was told of them.
 //! * [`Suspended`]: who let recalls run out, and is given no leases for a while.
+//! * [`Parties`]: how many sessions, and answers, whoever opened them has.
 //! * [`Grace`]: who was there before a start, and is not back yet.
 //!
 //! Knows sessions, ids and time; no stores, messages, rights or leases.
@@ -14,6 +15,7 @@ mod callers;
 mod grace;
 mod holders;
 mod opens;
+mod parties;
 mod suspended;
 mod walks;
 
@@ -21,5 +23,6 @@ pub use callers::CallerTable;
 pub use grace::Grace;
 pub use holders::Holders;
 pub use opens::OpenTable;
+pub use parties::{NoPlace, Parties, Party, Place};
 pub use suspended::Suspended;
 pub use walks::WalkTable;

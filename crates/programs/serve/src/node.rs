@@ -709,7 +709,10 @@ pub fn is_server(session: SessionId) -> bool {
 async fn greet_client(mdt: &Mdt, hello: &Hello, peer: &Peer) -> Result<Greeting, Refusal> {
     let client = owned_by(hello.client, peer.principal.as_deref());
     let wait = hello.wait_ms.map(Duration::from_millis);
-    let coming = Coming { description: &hello.description, host: &host_of(peer), wait };
+    let machine = machine_of(peer);
+    let party = peer.principal.as_deref().unwrap_or(&machine);
+    let host = format!("{} at {machine}", peer.principal.as_deref().unwrap_or("anybody"));
+    let coming = Coming { description: &hello.description, host: &host, party, wait };
     let opened = mdt.open_session(client, hello.session, coming).await;
     let opened = opened.map_err(|failure| refusal(failure.kind, failure.detail))?;
     Ok(Greeting {
@@ -723,10 +726,9 @@ async fn greet_client(mdt: &Mdt, hello: &Hello, peer: &Peer) -> Result<Greeting,
 }
 
 /// From which machine somebody comes, whatever he says of himself.
-fn host_of(peer: &Peer) -> String {
+fn machine_of(peer: &Peer) -> String {
     let address = peer.address.parse::<SocketAddr>();
-    let machine = address.map_or_else(|_| peer.address.clone(), |address| address.ip().to_string());
-    format!("{} at {machine}", peer.principal.as_deref().unwrap_or("anybody"))
+    address.map_or_else(|_| peer.address.clone(), |address| address.ip().to_string())
 }
 
 /// The client as sessions know it: who proved to be somebody else is another one, whatever number

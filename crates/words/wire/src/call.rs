@@ -345,6 +345,26 @@ calls! {
     }
 }
 
+impl Op {
+    /// Does it do nothing but tell? Then it may be asked again where its reply was not kept.
+    pub fn only_tells(self) -> bool {
+        let is_of_tree = self.answerer() == Answerer::Tree && !self.is_mutation();
+        is_of_tree
+            || matches!(
+                self,
+                Self::ReadTree
+                    | Self::ReadFiles
+                    | Self::GetMap
+                    | Self::ListIdentities
+                    | Self::ListQuotas
+                    | Self::ReadObject
+                    | Self::ListObjects
+                    | Self::ListAdopted
+                    | Self::ListExposed
+            )
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

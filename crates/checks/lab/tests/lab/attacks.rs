@@ -165,16 +165,37 @@ fn half_open_connections_keep_nobody_from_working() -> Result<()> {
     })
 }
 
-/// Promise 175: A client that floods a metadata server takes a bounded part of its memory, and
-/// others go on working beside it.
+/// Promise 175: A client that floods a metadata server or a data server takes a bounded part of its
+/// memory, and others go on working beside it.
 #[test]
 fn a_flood_of_one_principal_takes_little_memory_and_holds_nobody_up() -> Result<()> {
     alone(|| with_scene("krb5i", async |scene| flood::attack(scene).await))
 }
 
+/// Measures, and asks for a machine without other work: docs/security.md, section 8.
+#[test]
+#[ignore = "measures"]
+fn rates_beside_a_flood() -> Result<()> {
+    alone(|| with_scene("krb5i", async |scene| flood::rates(scene).await))
+}
+
 #[test]
 fn requests_that_say_more_than_they_may_take_little_memory() -> Result<()> {
     alone(|| with_plan(&Plan::default(), flood::without_bounds))
+}
+
+/// Promise 191: A client that reads none of the replies it asks for takes a bounded part of a
+/// server's memory, and others go on working beside it.
+#[test]
+fn replies_that_nobody_reads_take_little_memory_and_hold_nobody_up() -> Result<()> {
+    alone(|| with_plan(&Plan::default(), flood::unread))
+}
+
+/// Promise 192: One party cannot open sessions without end: it is told what to do, and who is there
+/// works on.
+#[test]
+fn sessions_of_one_party_come_to_an_end() -> Result<()> {
+    alone(|| with_plan(&Plan::default(), flood::sessions))
 }
 
 #[test]

@@ -233,7 +233,7 @@ impl Mdt {
     }
 
     async fn mutate(&self, asker: &Asker, grant: Grant, request: &Request) -> Result<Vec<u8>> {
-        self.sessions.check_room(asker.session)?;
+        self.sessions.check_room(asker.session, asker.answered_below)?;
         if request.op() != Op::Batch {
             // What comes in batches was done where nobody else could believe anything.
             self.leases.grace_over().await;
@@ -349,8 +349,8 @@ impl Mdt {
         }
         let units = reply.lease_mut().map(|lease| lease.units.clone()).unwrap_or_default();
         let entitled = self.entitled(&mut view, &units).await?;
-        let pruned = if view.is_partial {
-            vec![]
+        let (length, pruned) = if view.is_partial {
+            Default::default()
         } else {
             self.put_answer(&mut view, asker, request.op(), &reply)
         };
@@ -389,7 +389,7 @@ impl Mdt {
         if is_partial {
             return Ok(Run::Part(outcomes));
         }
-        self.sessions.answered(asker.session, asker.number, &pruned);
+        self.sessions.answered(asker.session, (asker.number, length), &pruned);
         if let Reply::Reserve(ReserveReply { first, count }) = reply {
             self.sessions.reserved(asker.session, SerialRun { first, count });
         }
@@ -485,25 +485,26 @@ impl Mdt {
 
     /// Stores the answer beside its effects, and deletes answers that the client has seen.
     ///
-    /// A repeated answer grants nothing: what it says may be old by then.
+    /// A repeated answer grants nothing: what it says may be old by then. Says how long it is.
     fn put_answer(
         &self,
         view: &mut View<'_>,
         asker: &Asker,
         op: Op,
         reply: &Reply,
-    ) -> Vec<RequestNumber> {
+    ) -> (usize, Vec<RequestNumber>) {
         let mut reply = reply.clone();
         if let Some(lease) = reply.lease_mut() {
             lease.units.clear();
         }
         let answer = Answer { op: op.number(), is_failure: false, body: reply.encode() };
+        let length = answer.body.len();
         view.put(key::answer(asker.session, asker.number), &answer);
         let pruned = self.sessions.confirmed(asker.session, asker.answered_below);
         for &number in &pruned {
             view.delete(key::answer(asker.session, number));
         }
-        pruned
+        (length, pruned)
     }
 
     /// What somebody's request runs in.

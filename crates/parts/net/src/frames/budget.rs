@@ -37,6 +37,10 @@ impl Room {
     async fn hold(&self, bytes: u32) -> Option<OwnedSemaphorePermit> {
         self.free.clone().acquire_many_owned(bytes.min(self.total)).await.ok()
     }
+
+    fn hold_now(&self, bytes: u32) -> Option<OwnedSemaphorePermit> {
+        self.free.clone().try_acquire_many_owned(bytes.min(self.total)).ok()
+    }
 }
 
 impl Budget {
@@ -55,7 +59,7 @@ impl Budget {
     }
 
     /// Room for `bytes`, or for as many as there are in all, if there is some in time.
-    pub(super) async fn hold(&self, bytes: u32, patience: Duration) -> Option<Held> {
+    pub async fn hold(&self, bytes: u32, patience: Duration) -> Option<Held> {
         if bytes == 0 {
             return Some(Held::default());
         }
@@ -72,15 +76,12 @@ impl Budget {
         timeout(patience, held).await.ok().flatten()
     }
 
-    /// Counts bytes that are in memory already, as far as there is room to count them.
-    pub fn count(&self, bytes: usize) -> Held {
-        let count = |room: &Room| {
-            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(room.total);
-            room.free.clone().try_acquire_many_owned(bytes).ok()
+    /// The same if there is some now.
+    pub fn hold_now(&self, bytes: u32) -> Option<Held> {
+        let hold = |room: &Option<Room>| match room {
+            Some(room) => room.hold_now(bytes).map(Some),
+            None => Some(None),
         };
-        Held {
-            _of_one: self.of_one.as_ref().and_then(count),
-            _of_all: self.of_all.as_ref().and_then(count),
-        }
+        Some(Held { _of_one: hold(&self.of_one)?, _of_all: hold(&self.of_all)? })
     }
 }

@@ -14,7 +14,7 @@ use super::parties::Party;
 use super::request::{Asked, answer_request, reply_frame, unreadable, without_bulk};
 use super::seats::Seat;
 use super::{Notifier, Shared, refusal, refuse, stopped};
-use crate::frames::{Frame, FrameReader, FrameWriter, Held, InBulk, OutFrame, ReadError};
+use crate::frames::{Frame, FrameReader, FrameWriter, InBulk, OutFrame, ReadError};
 use crate::handshake::{self, HandshakeError};
 use crate::outbox::{Holds, Outbox};
 use crate::{Peer, Response};
@@ -322,7 +322,7 @@ impl Sitting {
             FrameKind::Cancel => self.cancel(number),
             // With its place: who pings and reads no answer is not read either.
             FrameKind::Ping => {
-                let holds = Holds::new([place], Held::default());
+                let holds = Holds::new([place], Default::default());
                 let told = self.shared.service.now().map(|now| ServerTime { now });
                 let body = told.map_or_else(Vec::new, |told| tieline_wire::encode(&told));
                 let pong = OutFrame::new(FrameKind::Pong, number, body, Bulk::Empty);
@@ -420,7 +420,7 @@ impl Sitting {
 
     /// Answers without asking the service.
     fn answer(&self, header: FrameHeader, response: Response, place: OwnedSemaphorePermit) {
-        let holds = Holds::new([place], Held::default());
+        let holds = Holds::new([place], Default::default());
         self.outbox.push_holding(reply_frame(header.number, header.op, response), holds);
     }
 }

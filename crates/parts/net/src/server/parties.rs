@@ -25,6 +25,8 @@ pub(super) struct Party {
     pub(super) name: Arc<str>,
     pub(super) bodies: Budget,
     pub(super) bulk: Budget,
+    /// For long bodies of replies that were not sent yet.
+    pub(super) replies: Budget,
     connections: Arc<Semaphore>,
     requests: Arc<Semaphore>,
     turns: Semaphore,
@@ -35,6 +37,7 @@ pub(super) struct Parties {
     settings: ServerSettings,
     bodies: Budget,
     bulk: Budget,
+    replies: Budget,
     known: Mutex<BTreeMap<Arc<str>, Weak<Party>>>,
 }
 
@@ -44,6 +47,7 @@ impl Parties {
             settings: settings.clone(),
             bodies: Budget::new(settings.body_bytes_max),
             bulk: bulk.clone(),
+            replies: Budget::new(settings.reply_bytes_max),
             known: Mutex::default(),
         }
     }
@@ -71,6 +75,7 @@ impl Party {
             name,
             bodies: parties.bodies.share(settings.body_bytes_of_one_max),
             bulk: parties.bulk.share(most(settings.bulk_bytes_max)),
+            replies: parties.replies.share(settings.reply_bytes_of_one_max),
             connections: Arc::new(Semaphore::new(most(settings.connections_max))),
             requests: Arc::new(Semaphore::new(settings.requests_of_one_max)),
             turns: Semaphore::new(TURNS),

@@ -2,10 +2,11 @@
 
 use crate::house::*;
 use bytes::Bytes;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tieline_net::{CallError, Channel, ServerSettings};
-use tieline_types::ErrorKind;
 use tieline_types::checksum::BLOCK;
+use tieline_types::{ErrorKind, FileId};
 use tieline_wire::{Request, meta};
 use tieline_world::Bulk;
 use tokio::task::JoinSet;
@@ -201,6 +202,47 @@ async fn one_that_does_not_read_holds_up_nobody_else() {
     for id in (2..200).step_by(2) {
         ask(&*house.session, id).await.unwrap();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn replies_that_nobody_reads_take_bounded_memory() {
+    const LENGTH: u32 = 256 << 10;
+    let house = House::with(ServerSettings { bulk_bytes_max: 4 << 20, ..settings() }).await;
+    let (mut reader, mut writer) = raw::welcomed(&house.transport).await;
+    for number in 1..=100 {
+        raw::request(&mut writer, number, &Request::from(fetch(1, LENGTH))).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let peak = || house.desk.told[1].load(Ordering::Relaxed);
+    // Three quarters of all, one that is made, and one that is being sent.
+    assert!(peak() <= (3 << 20) + 2 * u64::from(LENGTH), "{}", peak());
+    // Whoever reads gets all of them, though most were made twice.
+    for _ in 0..100 {
+        let frame = reader.next().await.unwrap();
+        assert_eq!(frame.header.bulk_length, LENGTH);
+    }
+    assert!(peak() <= (3 << 20) + 2 * u64::from(LENGTH), "{}", peak());
+}
+
+#[tokio::test(start_paused = true)]
+async fn room_for_replies_comes_back_from_who_reads_nothing() {
+    const LENGTH: usize = 300 << 10;
+    let (reply_bytes_max, reply_bytes_of_one_max) = (1 << 20, 1 << 20);
+    let settings = ServerSettings { reply_bytes_max, reply_bytes_of_one_max, ..settings() };
+    let house = House::with(settings).await;
+    let long = || meta::ReadSymlink { id: FileId(LENGTH as u64) };
+    let (_stuck, mut writer) = raw::welcomed(&house.transport).await;
+    for number in 1..=100 {
+        raw::request(&mut writer, number, &Request::from(long())).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // There is no room for others' either; short ones need none.
+    ask(&*house.session, 2).await.unwrap();
+    let begun = tokio::time::Instant::now();
+    let patience = Some(Duration::from_secs(60));
+    exchange_within(&*house.session, long(), Bulk::Empty, patience).await.unwrap();
+    let took = begun.elapsed().as_secs();
+    assert!((20..40).contains(&took), "{took} s");
 }
 
 #[tokio::test(start_paused = true)]

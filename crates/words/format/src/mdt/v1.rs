@@ -329,6 +329,9 @@ pub struct Session {
     /// Locks that were taken from it.
     #[n(6)]
     pub losses: Option<Losses>,
+    /// Who opened it, as far as that was proven; else from which host. None in records of before.
+    #[n(7)]
+    pub party: Option<String>,
 }
 
 /// Locks that a session lost while it was silent.

@@ -141,7 +141,10 @@ pub fn records() -> Vec<Sample> {
         runs: None,
         wait_ms: None,
         losses: None,
+        party: None,
     };
+    let party = Some("host/wn17.extenci.org@EXTENCI.ORG".to_owned());
+    samples.push(record("-party", mdt::Session { party, ..session.clone() }));
     let (number, kind, owner) = (3, LockKind::Flock, 0x1234);
     let unheard = vec![LostLock { number, id: file(), kind, owner, by: "mount on wn18".into() }];
     let losses = Some(mdt::Losses { last: 3, unheard });

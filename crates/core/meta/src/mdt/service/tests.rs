@@ -4,6 +4,7 @@ mod alone;
 mod coherence;
 mod cut;
 mod lost;
+mod parties;
 mod registrations;
 
 use crate::fixture::*;

@@ -1,5 +1,6 @@
 //! What a client says of itself and its files, and who looks at it. docs/security.md has the table.
 
+use crate::Coming;
 use crate::fixture::*;
 use crate::sessions::SessionTable;
 use std::sync::Arc;
@@ -242,7 +243,8 @@ async fn what_a_session_calls_itself_is_kept_in_part() {
     let mdt = start_on(store.clone()).await;
     let sessions = SessionTable::load(store.clone()).await.unwrap();
     let (text, now) = ("x".repeat(1000), Time::default());
-    let (id, _) = sessions.open(ClientId([7; 16]), (&text, None), now).await.unwrap();
+    let coming = Coming { description: &text, host: "a", party: "a", wait: None };
+    let (id, _) = sessions.open(ClientId([7; 16]), coming, now).await.unwrap();
     let mut transaction = store.begin().await.unwrap();
     let record = transaction.read(&[key::session(id)]).await.unwrap().remove(0).unwrap();
     assert_eq!(Session::from_bytes(&record).unwrap().description.len(), 256);
