@@ -18,11 +18,11 @@
 //! * `exposed`: noting what is changed of pools whose files lie in a directory, too.
 //! * `tape`: which HSM has a file, and what becomes of its copy there.
 //! * `background`: changes that no client asked for.
-//! * `leases`, `opens`, `writers`: who may believe what for how long, have it open, and write it
-//!   (`holders`: who has something of which file, from either side).
+//! * `leases`: who may believe what for how long (who has files open and writes them:
+//!   `tieline_sessions`).
 //! * `locks`: advisory locks, and who waits for them.
-//! * `sessions`, `serials`, `grace`: clients, their grants, their stored answers; numbers that are
-//!   given out once; what of before a start is waited for.
+//! * `sessions`, `serials`: clients, their grants, their stored answers; numbers that are given out
+//!   once.
 //! * `placement`: which OSTs a file's chunks go round.
 //! * `quotas`: who uses how much, and who may use more.
 //! * `room`: how much the store's disk has.
@@ -70,7 +70,6 @@ mod settings;
 mod tape;
 mod view;
 mod walked;
-mod writers;
 
 pub use delegation::Delegation;
 pub use error::Error;

@@ -13,7 +13,6 @@ use crate::made::MadeTable;
 use crate::placement::Placement;
 use crate::quotas::{self, Charge, Held, Quotas, Sums};
 use crate::serials::Serials;
-use crate::writers::WriterTable;
 use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use tieline_format::Record;
 use tieline_format::map::FederationMap;
 use tieline_format::mdt::{Entry, Inode, UsageChange, key};
 use tieline_kv::{Committed, Key, Range, Transaction, Value};
-use tieline_sessions::WalkTable;
+use tieline_sessions::{WalkTable, WriterTable};
 use tieline_types::{
     Attributes, Caller, FileId, FileKind, Grant, LostLock, MdtIndex, Name, SessionId, Time, Version,
 };

@@ -3,6 +3,7 @@
 //! * [`OpenTable`]: which files a session may have open; [`Holders`]: what it has of files at all.
 //! * [`CallerTable`]: as whom it asks.
 //! * [`WalkTable`]: which ids it holds, since it was told of them.
+//! * [`WriterTable`]: which files it writes, so that it is asked before others look.
 //! * [`Suspended`]: who let recalls run out, and is given no leases for a while.
 //! * [`Parties`]: how many sessions, and answers, whoever opened them has.
 //! * [`Grace`]: who was there before a start, and is not back yet.
@@ -18,6 +19,7 @@ mod opens;
 mod parties;
 mod suspended;
 mod walks;
+mod writers;
 
 pub use callers::CallerTable;
 pub use grace::Grace;
@@ -26,3 +28,4 @@ pub use opens::OpenTable;
 pub use parties::{NoPlace, Parties, Party, Place};
 pub use suspended::Suspended;
 pub use walks::WalkTable;
+pub use writers::WriterTable;

@@ -1,13 +1,13 @@
 //! Asking those who write files: before others look at them.
 
 use crate::error::Result;
-use crate::leases::Holder;
+use crate::leases::{Change, Holder};
 use crate::mdt::Mdt;
 use crate::view::decode;
-use crate::writers::Beginning;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tieline_format::mdt::{Inode, NameOf, key};
+use tieline_sessions::WriterTable;
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{FileId, FileKind, SessionId};
 use tieline_wire::NoticeAnswer;
@@ -146,8 +146,34 @@ impl Mdt {
                 tracing::info!(%session, %file, files, "a writer does not answer: another looks");
             }
             let still = answer.as_ref().map(|answer| answer.open.as_slice());
-            self.writers.answered((session, said), &recall, still);
+            self.writers.answered((session, said), (&recall.files, writes), still);
         }
         Ok(())
+    }
+}
+
+/// A session is about to write a file: noted before others are asked, so that none of them begins
+/// meanwhile without being asked in its turn. If nothing comes of it that is forgotten.
+pub struct Beginning<'a> {
+    pub table: &'a WriterTable,
+    pub session: SessionId,
+    pub file: FileId,
+    /// Else nobody can believe anything of the file.
+    pub is_news: bool,
+    /// Covers what others believe of the file.
+    pub change: Change,
+}
+
+impl Beginning<'_> {
+    pub fn done(mut self) {
+        self.is_news = false;
+    }
+}
+
+impl Drop for Beginning<'_> {
+    fn drop(&mut self) {
+        if self.is_news {
+            self.table.closed(self.session, self.file);
+        }
     }
 }

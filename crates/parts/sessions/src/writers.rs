@@ -1,6 +1,6 @@
 //! Which sessions write which files, and so may hold bytes that no server has seen.
 //!
-//! A session says that it writes a file before it gathers bytes of it ([`Open`]'s `writes`; a file
+//! A session says that it writes a file before it gathers bytes of it (an open's `writes`; a file
 //! that it made it writes at once). Whoever looks at the file waits until they are committed, and
 //! is told that he must look again next time; who writes it as well has each write committed before
 //! it returns, here and there. A session that has closed the file, or lets it rest, is out of the
@@ -12,16 +12,12 @@
 //!
 //! Invariants: the asking session is never asked; the table is bounded, and of what it forgot
 //! others see the bytes when they are committed, a second later.
-//!
-//! [`Open`]: tieline_wire::meta::Open
 
-use crate::leases::Change;
+use crate::Holders;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tieline_sessions::Holders;
 use tieline_types::{FileId, SessionId};
-use tieline_wire::notice::Recall;
 use tokio::time::Instant;
 
 /// Who did not answer, or commits each write anyhow, is not asked again before: if he did not
@@ -115,14 +111,15 @@ impl WriterTable {
         asks
     }
 
-    /// What a session said when it was asked: which of the files it still writes. `None`: nothing.
+    /// What a session said when it was asked for these files, `writes`: by another who writes
+    /// them, too. `still`: which it still writes; `None`: it said nothing.
     pub fn answered(
         &self,
         (session, said): (SessionId, u64),
-        recall: &Recall,
+        (files, writes): (&[FileId], bool),
         still: Option<&[FileId]>,
     ) {
-        for &file in &recall.files {
+        for &file in files {
             let mut inner = self.lock();
             let writer = inner.writers.get_mut(session, file);
             let Some(writer) = writer.filter(|writer| writer.said <= said) else { continue };
@@ -131,7 +128,7 @@ impl WriterTable {
                 self.closed(session, file);
                 continue;
             }
-            writer.is_told |= recall.writes == Some(true) && still.is_some();
+            writer.is_told |= writes && still.is_some();
             writer.unanswered = if still.is_some() { 0 } else { writer.unanswered + 1 };
             let rests = writer.is_told || still.is_none();
             writer.asked = rests.then(Instant::now);
@@ -158,52 +155,9 @@ impl WriterTable {
     }
 }
 
-/// A session is about to write a file: noted before others are asked, so that none of them begins
-/// meanwhile without being asked in its turn. If nothing comes of it that is forgotten.
-pub struct Beginning<'a> {
-    pub table: &'a WriterTable,
-    pub session: SessionId,
-    pub file: FileId,
-    /// Else nobody can believe anything of the file.
-    pub is_news: bool,
-    /// Covers what others believe of the file.
-    pub change: Change,
-}
-
-impl Beginning<'_> {
-    pub fn done(mut self) {
-        self.is_news = false;
-    }
-}
-
-impl Drop for Beginning<'_> {
-    fn drop(&mut self) {
-        if self.is_news {
-            self.table.closed(self.session, self.file);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tieline_types::Version;
-
-    fn asked(files: &[FileId], writes: bool) -> Recall {
-        let writes = writes.then_some(true);
-        let files = files.to_vec();
-        let at = Version(0);
-        Recall {
-            unit: FileId(1),
-            at,
-            names: vec![],
-            files,
-            is_shared: Some(true),
-            writes,
-            moves: None,
-            asks_open: None,
-        }
-    }
 
     #[tokio::test(start_paused = true)]
     async fn who_writes_is_asked_until_he_has_closed() {
@@ -216,14 +170,14 @@ mod tests {
         // Each look asks.
         for _ in 0..2 {
             assert_eq!(table.to_ask(b, &files, false), BTreeMap::from([(a, vec![file])]));
-            table.answered((a, u64::MAX), &asked(&[file], false), Some(&[file]));
+            table.answered((a, u64::MAX), (&[file], false), Some(&[file]));
         }
-        table.answered((a, u64::MAX), &asked(&[file], false), Some(&[]));
+        table.answered((a, u64::MAX), (&[file], false), Some(&[]));
         assert!(!table.has_others(b, file));
         // An answer to a question of before is not about what was said since.
         let said = table.said();
         table.note(a, file);
-        table.answered((a, said), &asked(&[file], false), Some(&[]));
+        table.answered((a, said), (&[file], false), Some(&[]));
         assert!(table.has_others(b, file));
     }
 
@@ -233,19 +187,19 @@ mod tests {
         let (a, b, file) = (SessionId(1), SessionId(2), FileId(1));
         let files = BTreeSet::from([file]);
         table.note(a, file);
-        table.answered((a, u64::MAX), &asked(&[file], false), None);
+        table.answered((a, u64::MAX), (&[file], false), None);
         assert!(table.to_ask(b, &files, false).is_empty(), "he did not answer");
         assert!(!table.to_ask(b, &files, true).is_empty(), "but must know of another writer");
         for pause in [10, 20, 40] {
             tokio::time::advance(ASK_AGAIN_MAX).await;
-            table.answered((a, u64::MAX), &asked(&[file], true), None);
+            table.answered((a, u64::MAX), (&[file], true), None);
             tokio::time::advance(Duration::from_secs(pause - 1)).await;
             assert!(table.to_ask(b, &files, true).is_empty(), "for {pause} s");
             tokio::time::advance(Duration::from_secs(1)).await;
             assert!(!table.to_ask(b, &files, true).is_empty());
         }
         table.note(b, file);
-        table.answered((a, u64::MAX), &asked(&[file], true), Some(&[file]));
+        table.answered((a, u64::MAX), (&[file], true), Some(&[file]));
         assert!(table.to_ask(b, &files, true).is_empty(), "he knows");
         tokio::time::advance(ASK_AGAIN).await;
         assert!(!table.to_ask(b, &files, false).is_empty(), "he may have closed");
