@@ -12,13 +12,6 @@ pub struct Held {
     _of_all: Option<OwnedSemaphorePermit>,
 }
 
-impl Held {
-    /// What is of one alone, while others may have the room.
-    pub fn of_one(self) -> Self {
-        Self { _of_all: None, ..self }
-    }
-}
-
 /// Room in memory, shared by many connections. Cloned freely.
 ///
 /// Of what all may have, one of them has no more than its share ([`Budget::share`]): whoever wants

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{ClientId, ErrorKind, RequestNumber, Retry, SessionId};
+use tieline_types::{ClientId, ErrorKind, RequestNumber, SessionId};
 use tieline_wire::{BodyError, Failure, FrameHeader, FrameKind, Op, Request};
 use tieline_world::Bulk;
 use tokio::sync::OwnedSemaphorePermit;
@@ -42,10 +42,6 @@ pub(super) fn without_bulk(op: Op) -> Failure {
 const REPLY_PATIENCE: Duration = Duration::from_secs(40);
 /// How often a reply is made that grows while it waits for room.
 const TELLINGS: usize = 3;
-
-/// So much a second is read of a party's long bodies that are refused for good: reading takes from
-/// others what their work needs.
-const REFUSED_PER_SECOND: f64 = (8 << 20) as f64;
 
 /// A request, and what it holds while it is at work.
 pub(super) struct Asked {
@@ -100,15 +96,7 @@ pub(super) async fn answer_request(
             (Err(Failure::new(ErrorKind::Timeout, detail)), Default::default())
         }),
     };
-    let [of_bulk, of_body] = held;
-    drop(of_bulk);
-    let is_refused = response.as_ref().is_err_and(|failure| failure.kind.retry() == Retry::Never);
-    if is_refused && body.len() > BODY_FREE as usize {
-        rest(party, body.len(), of_body);
-    } else {
-        drop(of_body);
-    }
-    drop(body);
+    drop((body, held));
     count(op, &response, begun);
     let frame = reply_frame(number, header.op, response);
     outbox.push_holding(frame, Holds::new(places, room));
@@ -116,16 +104,6 @@ pub(super) async fn answer_request(
     // would else take its turn, and another thread be woken to send.
     tokio::task::yield_now().await;
     number
-}
-
-/// Has a party be without its room for a while, over whatever connections it comes.
-fn rest(party: Arc<Party>, length: usize, room: Held) {
-    let pause = Duration::from_secs_f64(length as f64 / REFUSED_PER_SECOND);
-    let room = room.of_one();
-    tokio::spawn(async move {
-        tokio::time::sleep(pause).await;
-        drop((room, party));
-    });
 }
 
 /// Asks, and finds room for the reply until it is sent. Where there is none, what only tells is

@@ -259,30 +259,6 @@ async fn a_request_beyond_the_budget_is_refused_as_overload_not_as_loss() {
     exchange(&*house.session, put(1), bulk).await.unwrap();
 }
 
-/// Long bodies that are refused for good are read slowly; others go on.
-#[tokio::test(start_paused = true)]
-async fn who_is_refused_long_bodies_rests() {
-    let (length, times) = (4 << 20, 8);
-    // One of them at a time, of all as well: what rests is of the party's alone.
-    let room = 8 * length;
-    let settings =
-        ServerSettings { body_bytes_max: room, body_bytes_of_one_max: room, ..settings() };
-    let house = House::with(settings).await;
-    let (mut reader, mut writer) = raw::welcomed(&house.transport).await;
-    let begun = tokio::time::Instant::now();
-    for number in 1..=times {
-        raw::send(&mut writer, number, 3, &vec![0xff; length]).await;
-        assert!(reader.next().await.unwrap().header.is_failure());
-    }
-    let took = begun.elapsed().as_secs_f64();
-    assert!((3.4..4.0).contains(&took), "{took} s: half a second for each but the first");
-    let begun = tokio::time::Instant::now();
-    let (mut reader, mut writer) = raw::welcomed(&house.transport).await;
-    raw::send(&mut writer, 1, 3, &vec![0xff; length]).await;
-    assert!(reader.next().await.unwrap().header.is_failure());
-    assert!(begun.elapsed() < Duration::from_millis(100), "another party");
-}
-
 #[tokio::test(start_paused = true)]
 async fn room_for_bulk_comes_back_with_every_outcome() {
     let house = House::with(ServerSettings { bulk_bytes_max: 1 << 20, ..settings() }).await;
