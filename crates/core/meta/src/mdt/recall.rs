@@ -374,11 +374,13 @@ impl Asking {
                     self.leases.bar(holder.session);
                     self.leases.ended(holder).await;
                 }
-                // Else another asked for the same, whom it answered.
                 if is_overdue || ended.unwrap_or(true) {
                     self.leases.ran_out(holder.session);
+                    "expired"
+                } else {
+                    // Another asked for the same, whom it answered.
+                    "answered"
                 }
-                "expired"
             }
         };
         METRICS.recalls.with_label_values(&[outcome]).inc();
