@@ -4,7 +4,8 @@
 //! have is generous, for a farm may come as one; but it is never all there is.
 //!
 //! Turns are fair: of each party only so many requests are read and begun at once, and the threads
-//! go round what is begun. So whoever asks a thousand things waits for himself.
+//! go round what is begun. So whoever asks a thousand things waits for himself. Long bodies cost
+//! time before anybody knows what they ask for, so they are read at a pace.
 //!
 //! Invariant: nothing is kept of a party that is not connected.
 
@@ -19,6 +20,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Requests of a party that are read and begun at once. More than a server has threads: what one of
 /// them waits for does not keep another idle.
 const TURNS: usize = 16;
+/// Room for long bodies that a party gets in a second, and so 64 MiB of them: an eighth of what a
+/// thread reads and decodes of them, and more than any store commits.
+const BODY_ROOM_PER_SECOND: usize = 512 << 20;
 
 /// See the module.
 pub(super) struct Party {
@@ -96,7 +100,10 @@ impl Party {
         let settings = &parties.settings;
         Self {
             name,
-            bodies: parties.bodies.share(settings.body_bytes_of_one_max),
+            bodies: parties
+                .bodies
+                .share(settings.body_bytes_of_one_max)
+                .paced(BODY_ROOM_PER_SECOND),
             bulk: parties.bulk.share(most(settings.bulk_bytes_max)),
             replies: parties.replies.share(settings.reply_bytes_of_one_max),
             connections: Arc::new(Semaphore::new(most(settings.connections_max))),
