@@ -139,7 +139,7 @@ impl OutFrame {
 
 /// Reads frames. [`FrameReader::next`] may be dropped and called again.
 pub struct FrameReader {
-    stream: Paced,
+    stream: Watched,
     /// For bulk.
     budget: Budget,
     bodies: Budget,
@@ -177,7 +177,7 @@ enum Room {
 impl FrameReader {
     pub fn new(stream: Box<dyn AsyncRead + Send + Unpin>, budget: Budget) -> Self {
         Self {
-            stream: Paced { stream, pace: Pace::new() },
+            stream: Watched { stream, progress: Progress::new() },
             budget,
             bodies: Budget::unlimited(),
             buffer: BytesMut::new(),
@@ -216,7 +216,7 @@ impl FrameReader {
         // Kept in `self` whenever this future waits, so that dropping it loses nothing.
         loop {
             if begun.is_complete() {
-                self.stream.pace = Pace::new();
+                self.stream.progress = Progress::new();
                 return Ok(begun.finish());
             }
             let at = self.begun.insert(begun);
@@ -264,7 +264,7 @@ impl FrameReader {
 
 /// Where bytes come from: what is here already, then the stream.
 struct Source<'a> {
-    stream: &'a mut Paced,
+    stream: &'a mut Watched,
     buffer: &'a mut BytesMut,
 }
 
@@ -447,26 +447,26 @@ fn room_for(length: usize) -> BytesMut {
 }
 
 /// A stream that may neither end nor stop in the middle of a frame.
-struct Paced {
+struct Watched {
     stream: Box<dyn AsyncRead + Send + Unpin>,
-    pace: Pace,
+    progress: Progress,
 }
 
-impl Paced {
+impl Watched {
     async fn read(&mut self, into: &mut BytesMut, at_most: usize) -> Result<usize, ReadError> {
         let mut stream = (&mut self.stream).take(at_most as u64);
-        let read = self.pace.step(stream.read_buf(into)).await;
+        let read = self.progress.step(stream.read_buf(into)).await;
         read.ok_or(ReadError::Stalled)?.map_err(ReadError::Io)
     }
 }
 
 /// How long the peer may still take to the next [`STEP_MIN`]. Only what is waited for it counts.
-struct Pace {
+struct Progress {
     left: Duration,
     moved: usize,
 }
 
-impl Pace {
+impl Progress {
     fn new() -> Self {
         Self { left: STALL_MAX, moved: 0 }
     }
@@ -582,11 +582,11 @@ impl FrameWriter {
     }
 
     async fn send(&mut self, slices: &mut [IoSlice<'_>]) -> io::Result<()> {
-        let (mut rest, mut pace) = (slices, Pace::new());
+        let (mut rest, mut progress) = (slices, Progress::new());
         // Empty ones at the front go.
         IoSlice::advance_slices(&mut rest, 0);
         while !rest.is_empty() {
-            let written = pace.step(self.stream.write_vectored(rest)).await;
+            let written = progress.step(self.stream.write_vectored(rest)).await;
             let written = written.ok_or_else(stalled)??;
             if written == 0 {
                 return Err(io::ErrorKind::WriteZero.into());

@@ -149,16 +149,15 @@ async fn greet(
     };
     let party = shared.parties.of(&peer);
     let of_party = party.connection(hello.client).map_err(|full| {
+        let party = &party.name;
         match full {
-            Full::Further => tracing::debug!(peer = address, "a further connection is refused"),
-            Full::All => {
-                tracing::warn!(peer = address, party = %party.name, "too many connections: refused");
-            }
+            Full::Further => tracing::debug!(peer = address, %party, "no further connection"),
+            Full::All => tracing::warn!(peer = address, %party, "too many connections: refused"),
         }
         let detail = format!(
-            "{} has as many connections to this server as one may have: close some of them, let \
-             its nodes come as principals of their own, or raise the server's limit of open files",
-            party.name
+            "{party} has as many connections to this server as one may have: close some of them, \
+             let its nodes come as principals of their own, or raise the server's limit of open \
+             files"
         );
         no(ErrorKind::Overloaded, detail)
     })?;
