@@ -20,7 +20,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -390,6 +390,23 @@ impl Drop for Draft<'_> {
 pub fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let (at, name) = Directory::of(path).map_err(io::Error::other)?;
     at.write_whole(&name, bytes, mode, None)
+}
+
+/// Opens a plain file, as it is named, to be read: a pipe in its place is not waited for.
+pub fn open_plain(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file")),
+    }
+}
+
+/// The same, all of it.
+pub fn read_plain(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_plain(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Why a name cannot be had, and what to do.

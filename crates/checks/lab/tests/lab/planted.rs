@@ -6,7 +6,11 @@ use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
-use tieline_lab::{Federation, can_mount, needs_root, with_federation};
+use std::time::Duration;
+use tieline_lab::{Federation, can_mount, needs_root, program, with_federation};
+
+/// Longer than any look at a server that is not there.
+const LOOKS: Duration = Duration::from_secs(40);
 
 /// What somebody planted where a verb writes.
 #[derive(Clone, Copy)]
@@ -188,7 +192,7 @@ impl<'f> Scene<'f> {
         let tried = self.tries(plants, Path::new(&self.said(at)), &words);
         // Bytes are kept behind what is read.
         if self.lab.try_tieline(&["cat", &shown(&mountpoint.join("t/f"))])?.status.success() {
-            std::thread::sleep(std::time::Duration::from_secs(1));
+            std::thread::sleep(Duration::from_secs(1));
         }
         self.lab.try_tieline(&["umount", &place])?;
         ensure!(self.outside.state()? == before, "something happened elsewhere, behind a read");
@@ -248,7 +252,7 @@ fn nothing_is_published_through_links_that_somebody_planted() -> Result<()> {
             Ok(())
         })?;
         let frozen = "grep -rl secret frozen-* || true";
-        let from_frozen = tieline_lab::program::shell(&scene.own, frozen)?;
+        let from_frozen = program::shell(&scene.own, frozen)?;
         // Objects are packed.
         let unpack = "import sys, zlib; \
                       sys.stdout.buffer.write(zlib.decompress(open(sys.argv[1], 'rb').read()))";
@@ -256,7 +260,7 @@ fn nothing_is_published_through_links_that_somebody_planted() -> Result<()> {
             "find storage/data -type f | while read f; do \
              python3 -c \"{unpack}\" $f 2> /dev/null | grep -qx secret && echo $f || true; done"
         );
-        let found = from_frozen + &tieline_lab::program::shell(&scene.own, &packed)?;
+        let found = from_frozen + &program::shell(&scene.own, &packed)?;
         ensure!(found.is_empty(), "frozen or published from elsewhere: {found}");
         lab.tieline(&publish)?;
         scene.outside.check()
@@ -285,7 +289,7 @@ fn no_directory_of_others_becomes_a_servers() -> Result<()> {
             chown(shared.join(name), owner, owner)?;
             fs::set_permissions(shared.join(name), fs::Permissions::from_mode(mode))?;
         }
-        let address = format!("127.0.0.1:{}", tieline_lab::program::free_port()?);
+        let address = format!("127.0.0.1:{}", program::free_port()?);
         let join = |dir: &str, ost: &str| {
             let (dir, ost) = (scene.said(dir), scene.said(ost));
             let mut words = vec!["join", letter.to_str().context("a plain path")?];
@@ -331,7 +335,7 @@ fn no_log_is_written_through_a_link() -> Result<()> {
         for (at, option) in [(&default, ""), (&named, &*option)] {
             for (what, target) in [("file", "f"), ("absent", "absent"), ("pipe", "")] {
                 match target {
-                    "" => drop(tieline_lab::program::call("mkfifo", &[at])?),
+                    "" => drop(program::call("mkfifo", &[at])?),
                     target => symlink(scene.outside.path.join(target), at)?,
                 }
                 lchown(at, Some(65534), Some(65534))?;
@@ -392,8 +396,39 @@ fn no_spool_of_somebody_else_is_believed() -> Result<()> {
         }
         // A pipe in the place of one is not waited for.
         fs::remove_file(&entry)?;
-        tieline_lab::program::call("mkfifo", &[&entry])?;
+        program::call("mkfifo", &[&entry])?;
         ensure!(!lab.try_tieline(&["spool", "list", &spool])?.status.success());
         scene.outside.check()
     })
+}
+
+/// Promise 214: `tieline doctor` and `tieline server --check`, which root runs, wait for no pipe
+/// that a server's user put in the place of its lock, its map or its store.
+#[test]
+fn nobody_who_looks_at_a_server_waits_for_a_pipe() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (state, settings) = (folder.path().join("state"), folder.path().join("server.toml"));
+    fs::create_dir(&state)?;
+    for name in ["lock", "map", "mdt0000.redb"] {
+        program::call("mkfifo", &[state.join(name)])?;
+    }
+    let ports = [program::free_port()?, program::free_port()?];
+    let key = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+    fs::write(
+        &settings,
+        format!(
+            "fs = \"x\"\nsite = \"uf\"\nstate = \"{}\"\nmap_key = \"{key}\"\n\
+             listen = \"127.0.0.1:{}\"\nadmin = \"127.0.0.1:{}\"\n[mdt]\nindex = 0\n",
+            shown(&state),
+            ports[0],
+            ports[1],
+        ),
+    )?;
+    let settings = shown(&settings);
+    for words in [&["doctor", "--settings"][..], &["server", "--check", "--settings"]] {
+        let mut command = std::process::Command::new(program::tieline()?);
+        command.args(words).arg(&settings);
+        program::finish(&mut command, LOOKS)?;
+    }
+    Ok(())
 }

@@ -17,6 +17,7 @@ use tieline_base::keys::signer_of;
 use tieline_format::Record;
 use tieline_format::map::{FederationMap, SignedMap};
 use tieline_machine::becoming::check_port;
+use tieline_machine::beneath::{open_plain, read_plain};
 use tieline_machine::users::user_of_machine;
 use tieline_machine::users::{as_user, changes_to};
 use tieline_types::{ByteSize, OstIndex};
@@ -102,7 +103,7 @@ impl Plan {
 
     /// The map that a start would find; one that cannot be read is told by the start.
     fn map_here(&self) -> Result<Option<(FederationMap, MapVerifier)>, MapError> {
-        let bytes = std::fs::read(self.state.join(MAP_FILE)).ok();
+        let bytes = read_plain(&self.state.join(MAP_FILE)).ok();
         let signed = bytes.and_then(|bytes| SignedMap::from_bytes(&bytes).ok());
         signed.map(|signed| self.verifier.open_by(&signed)).transpose()
     }
@@ -363,7 +364,7 @@ fn is_allowed(path: &Path, wanted: Access) -> bool {
 /// Is it certainly no store?
 fn is_foreign(store: &Path) -> bool {
     let mut begin = Vec::new();
-    let read = std::fs::File::open(store)
+    let read = open_plain(store)
         .and_then(|file| file.take(STORE_MAGIC.len() as u64).read_to_end(&mut begin));
     read.is_ok() && !begin.is_empty() && begin != STORE_MAGIC
 }

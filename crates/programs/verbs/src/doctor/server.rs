@@ -2,7 +2,7 @@
 
 use super::kerberos::{self, Own};
 use super::{Findings, exposed, leases, servers};
-use std::fs::{File, TryLockError};
+use std::fs::TryLockError;
 use std::io;
 use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
@@ -11,6 +11,7 @@ use tieline_auth::{MapCell, Serves};
 use tieline_format::Record;
 use tieline_format::map::SignedMap;
 use tieline_kv::PostgresStore;
+use tieline_machine::beneath::{open_plain, read_plain};
 use tieline_serve::room::free_bytes;
 use tieline_serve::run::{LOCK_FILE, MAP_FILE, mdt_mark};
 use tieline_serve::settings::{Engine, Found, OstPlan, Plan, Settings, SettingsError};
@@ -105,7 +106,7 @@ fn look_at_state(plan: &Plan, found: &Found, findings: &mut Findings) -> bool {
     if store_folder(plan) != Some(plan.state.as_path()) {
         look_at_room("state", &plan.state, STATE_FREE_MIN, "make room there", findings);
     }
-    let lock = File::options().read(true).open(plan.state.join(LOCK_FILE));
+    let lock = open_plain(&plan.state.join(LOCK_FILE));
     lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
@@ -195,7 +196,7 @@ fn look_at_store(path: &Path, mark: &Path, findings: &mut Findings) {
 
 /// Some of a file, from its disk where nobody has changed it since.
 fn read_samples(path: &Path) -> io::Result<()> {
-    let file = File::open(path)?;
+    let file = open_plain(path)?;
     let step = (file.metadata()?.len() / SAMPLES).max(SAMPLE_BYTES);
     let mut sample = vec![0; SAMPLE_BYTES as usize];
     for place in 0..SAMPLES {
@@ -280,7 +281,7 @@ async fn look_at_map(plan: &Plan, findings: &mut Findings) {
             "at the root MDS, `tieline map sign`; elsewhere, set `root`",
         );
     }
-    let mut cell = std::fs::read(plan.state.join(MAP_FILE))
+    let mut cell = read_plain(&plan.state.join(MAP_FILE))
         .ok()
         .and_then(|bytes| SignedMap::from_bytes(&bytes).ok())
         .and_then(|signed| MapCell::new(plan.verifier.clone(), signed).ok());
