@@ -1,8 +1,8 @@
 //! Which ids a session holds, since it was told of them where that was allowed.
 //!
-//! Invariants: at most four times [`RECENT`] ids of a session are held, and about [`ALL_MAX`] of all
-//! sessions; nothing is held by having been named, only by having been told. Of an id that is not
-//! held the way is looked at.
+//! Invariants: at most four times [`RECENT`] ids of a session are held, and about [`ALL_MAX`] of
+//! all; nothing is held by having been named, only by having been told. Of an id that is not held
+//! the way is looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
