@@ -3,13 +3,15 @@
 //! Invariant: at most [`FILES_MAX`] files of a session are in it; the oldest are forgotten first.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
 use tieline_types::{FileId, SessionId};
 
 const FILES_MAX: usize = 16_384;
 
-/// What of it, for each session and file.
+/// What of it, for each session and file. There may be very many: a map in a map would take several
+/// times as much.
 pub struct Holders<T> {
-    by_file: BTreeMap<FileId, BTreeMap<SessionId, T>>,
+    by_file: BTreeMap<(FileId, SessionId), T>,
     by_session: BTreeMap<SessionId, VecDeque<FileId>>,
 }
 
@@ -21,20 +23,19 @@ impl<T> Default for Holders<T> {
 
 impl<T> Holders<T> {
     pub fn of(&self, file: FileId) -> impl Iterator<Item = (SessionId, &T)> {
-        self.by_file.get(&file).into_iter().flatten().map(|(session, has)| (*session, has))
+        self.by_file.range(all_of(file)).map(|((_, session), has)| (*session, has))
     }
 
     pub fn of_mut(&mut self, file: FileId) -> impl Iterator<Item = (SessionId, &mut T)> {
-        let all = self.by_file.get_mut(&file).into_iter().flatten();
-        all.map(|(session, has)| (*session, has))
+        self.by_file.range_mut(all_of(file)).map(|((_, session), has)| (*session, has))
     }
 
     pub fn get_mut(&mut self, session: SessionId, file: FileId) -> Option<&mut T> {
-        self.by_file.get_mut(&file)?.get_mut(&session)
+        self.by_file.get_mut(&(file, session))
     }
 
     pub fn insert(&mut self, session: SessionId, file: FileId, has: T) {
-        if self.by_file.entry(file).or_default().insert(session, has).is_some() {
+        if self.by_file.insert((file, session), has).is_some() {
             return;
         }
         let files = self.by_session.entry(session).or_default();
@@ -60,13 +61,12 @@ impl<T> Holders<T> {
     }
 
     fn forget(&mut self, session: SessionId, file: FileId) {
-        if let Some(sessions) = self.by_file.get_mut(&file) {
-            sessions.remove(&session);
-            if sessions.is_empty() {
-                self.by_file.remove(&file);
-            }
-        }
+        self.by_file.remove(&(file, session));
     }
+}
+
+fn all_of(file: FileId) -> RangeInclusive<(FileId, SessionId)> {
+    (file, SessionId(0))..=(file, SessionId(u64::MAX))
 }
 
 #[cfg(test)]
