@@ -14,15 +14,10 @@ const CHANGED: u64 = 64 << 10;
 pub fn feed(bytes: &[u8]) {
     let Some(([kind, key], rest)) = bytes.split_first_chunk() else { return };
     let Ok(keep) = Keep::create(4 << 20) else { return };
-    let put = |kind: u8, rest: &[u8]| {
-        // Of a process that dies nothing is given back.
-        std::mem::forget(keep.put(Kind(kind.into()), u64::from(*key), &[rest]));
-    };
-    if *kind < CHANGES {
-        put(*kind, rest);
-    } else {
-        (1..13).for_each(|kind| put(kind, rest));
-    }
+    // A process that dies gives nothing back: these live until what it left was read.
+    let put = |kind: u8| keep.put(Kind(kind.into()), u64::from(*key), &[rest]);
+    let kinds = if *kind < CHANGES { *kind..*kind + 1 } else { 1..13 };
+    let _dying: Vec<_> = kinds.map(put).collect();
     let Some(file) = keep.file().and_then(|file| file.try_clone_to_owned().ok()) else { return };
     if *kind >= CHANGES {
         change(&file, rest);

@@ -71,12 +71,10 @@ pub const TARGETS: &[Target] = &[
     ("signed", signed::feed),
     ("stream", stream::feed),
     ("token", token::feed),
+    ("trespass", trespass::feed),
     ("uris", uris::feed),
     ("webdav", webdav::feed),
 ];
-
-/// What is no decoder, and fed by name: it looks for what a client learns that it must not.
-pub const SEARCHES: &[Target] = &[("trespass", trespass::feed)];
 
 /// Drives what reads from memory: it never waits, but states how long it would.
 pub(crate) fn block_on<F: Future>(work: F) -> F::Output {

@@ -10,7 +10,7 @@ use std::panic::catch_unwind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tieline_decoders::invent::{Dice, LENGTH_MAX};
-use tieline_decoders::{SEARCHES, TARGETS, Target, corpus};
+use tieline_decoders::{TARGETS, Target, corpus};
 
 fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -21,15 +21,11 @@ fn main() -> Result<()> {
             let seed = seed.parse()?;
             TARGETS.iter().copied().try_for_each(|target| feed(target, each, seed))
         }
-        ["feed", seconds, seed, name] => {
+        [verb @ ("feed" | "search"), seconds, seed, name] => {
             let target = TARGETS.iter().copied().find(|(target, _)| *target == name);
-            let target = target.with_context(|| format!("no decoder is {name}"))?;
-            feed(target, Duration::from_secs(seconds.parse()?), seed.parse()?)
-        }
-        ["search", seconds, seed, name] => {
-            let target = SEARCHES.iter().copied().find(|(target, _)| *target == name);
-            let target = target.with_context(|| format!("no search is {name}"))?;
-            search(target, Duration::from_secs(seconds.parse()?), seed.parse()?)
+            let target = target.with_context(|| format!("no target is {name}"))?;
+            let work = if verb == "feed" { feed } else { search };
+            work(target, Duration::from_secs(seconds.parse()?), seed.parse()?)
         }
         ["seeds", target, folder] => seeds(target, Path::new(folder)),
         ["keep", target, folder] => keep(target, Path::new(folder)),
@@ -41,8 +37,7 @@ fn feed((name, feed): Target, each: Duration, seed: u64) -> Result<()> {
     let kept = corpus::kept(name)?;
     let try_one = |bytes: &[u8]| {
         catch_unwind(|| feed(bytes)).ok().with_context(|| {
-            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            let path = corpus::path(name);
+            let (path, hex) = (corpus::path(name), hex(bytes));
             format!("`{name}` panicked (seed {seed}). As a line of {}: {hex}", path.display())
         })
     };
@@ -56,16 +51,20 @@ fn feed((name, feed): Target, each: Duration, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Goes on after a finding, and tells each kind of them once: by the call it begins with.
+/// Goes on after a finding, and tells each kind of them once, by the call it begins with: the one of
+/// the shortest input.
 fn search((name, feed): Target, each: Duration, seed: u64) -> Result<()> {
     let kept = corpus::kept(name)?;
     std::panic::set_hook(Box::new(|_| {}));
-    let mut found: BTreeMap<String, String> = BTreeMap::new();
+    let mut found: BTreeMap<String, (Vec<u8>, String)> = BTreeMap::new();
     let mut try_one = |bytes: &[u8]| {
         let Err(panic) = catch_unwind(|| feed(bytes)) else { return };
         let said = panic.downcast_ref::<String>().cloned().unwrap_or_default();
         let call = said.split(':').next().unwrap_or_default().to_owned();
-        found.entry(call).or_insert(said);
+        let shortest = found.entry(call).or_insert_with(|| (bytes.to_vec(), said.clone()));
+        if bytes.len() < shortest.0.len() {
+            *shortest = (bytes.to_vec(), said);
+        }
     };
     kept.iter().for_each(|bytes| try_one(bytes));
     let (mut dice, begun, mut count) = (Dice(seed), Instant::now(), kept.len());
@@ -73,10 +72,14 @@ fn search((name, feed): Target, each: Duration, seed: u64) -> Result<()> {
         try_one(&dice.invent(&kept));
         count += 1;
     }
-    found.values().for_each(|said| println!("{said}"));
+    found.values().for_each(|(bytes, said)| println!("{}\t{said}", hex(bytes)));
     println!("{name}: {count} inputs, seed {seed}");
     anyhow::ensure!(found.is_empty(), "{} kinds of findings", found.len());
     Ok(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn seeds(target: &str, folder: &Path) -> Result<()> {

@@ -31,8 +31,9 @@ pub fn feed(bytes: &[u8]) {
     let bulk = if *bulk < 128 { 0 } else { u32::from(*bulk) << (bulk % 24) };
     let fields = [u32::from_le_bytes(*b"TLP1"), told, bulk, u32::from(epoch / 128)];
     let mut stream: Vec<u8> = fields.iter().flat_map(|field| field.to_le_bytes()).collect();
-    let tag = sealer.head(&stream.clone(), &mut head);
+    let clear = stream.len();
     stream.extend_from_slice(&head);
+    let tag = sealer.head(clear, &mut stream);
     stream.extend_from_slice(&tag);
     let mut reader = FrameReader::new(Box::new(std::io::Cursor::new(stream)), Budget::unlimited());
     reader.protect(opener);

@@ -18,7 +18,9 @@ mod put;
 use crate::ChunkService;
 use crate::copies::ObjectSource;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::DirBuilder;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_hsm::{Deed, Scripts};
@@ -64,7 +66,8 @@ impl TapeService {
     /// What earlier processes left in the spool is nobody's.
     pub fn new(chunks: Arc<ChunkService>, scripts: Scripts) -> std::io::Result<Arc<Self>> {
         let spool = scripts.spool();
-        std::fs::create_dir_all(spool)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(spool)?;
+        check_own(spool)?;
         for entry in std::fs::read_dir(spool)? {
             let path = entry?.path();
             if path.is_file() {
@@ -265,6 +268,22 @@ impl Job {
     fn capability(&self) -> Option<Vec<u8>> {
         self.lock().capability.clone()
     }
+}
+
+/// Who may write in the spool chooses what is taken for a file from tape, and what a script writes
+/// through; and what a link leads to would be emptied.
+fn check_own(spool: &Path) -> std::io::Result<()> {
+    let found = std::fs::symlink_metadata(spool)?;
+    let is_own = found.uid() == rustix::process::geteuid().as_raw();
+    if found.is_dir() && is_own && found.mode() & 0o002 == 0 {
+        return Ok(());
+    }
+    let shown = spool.display();
+    let why = format!(
+        "{shown} is no directory of the server's user alone: chown it, chmod o-w it, or set \
+         `hsm.spool`"
+    );
+    Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, why))
 }
 
 /// A local file that goes when its job does.

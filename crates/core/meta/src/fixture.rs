@@ -417,9 +417,8 @@ impl House {
 
     /// Nameless files go that no session keeps, as if they had lingered and nobody had opened them.
     pub async fn remove_nameless(&self) {
-        for (file, session, _) in self.mdt.sessions.orphans().await.unwrap() {
-            let change = Change::Remove(file);
-            while session == NO_SESSION && !self.mdt.change(&change).await.unwrap() {}
+        for file in self.mdt.sessions.orphans_of(NO_SESSION).await.unwrap() {
+            while !self.mdt.change(&Change::Remove(file)).await.unwrap() {}
         }
     }
 

@@ -294,23 +294,30 @@ impl Mdt {
             return Ok(());
         }
         self.issuer.revoke_session(session);
-        self.leases.close(session);
-        self.quotas.end(session);
-        self.locks.end(session);
+        self.forget_ended(session);
         self.leases.found(session);
-        self.opens.end(session);
-        self.callers.end(session);
-        self.writers.end(session);
-        self.walks.end(session);
         self.old_sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
-        for (file, keeper, _) in self.sessions.orphans().await? {
-            if keeper == session {
-                self.carry_out(&Change::Release(file, keeper)).await?;
-            }
+        for file in self.sessions.orphans_of(session).await? {
+            self.carry_out(&Change::Release(file, session)).await?;
         }
         self.sessions.delete(session).await?;
         tracing::info!(session = session.0, "session ended");
         Ok(())
+    }
+
+    /// Forgets what is noted of a session that is not known, in memory. Whoever notes something of
+    /// one calls this afterwards: it may have ended meanwhile.
+    pub(crate) fn forget_ended(&self, session: SessionId) {
+        if self.sessions.grant(session).is_ok() {
+            return;
+        }
+        self.leases.close(session);
+        self.quotas.end(session);
+        self.locks.end(session);
+        self.opens.end(session);
+        self.callers.end(session);
+        self.writers.end(session);
+        self.walks.end(session);
     }
 
     pub(crate) fn old_sessions(&self) -> BTreeSet<SessionId> {

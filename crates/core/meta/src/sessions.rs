@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_format::Record;
-use tieline_format::mdt::{Losses, Orphan, SerialRun, Session, Shown, key};
+use tieline_format::mdt::{Losses, SerialRun, Session, Shown, key};
 use tieline_kv::{Range, Store, Transaction};
 use tieline_sessions::{NoPlace, Parties, Place};
 use tieline_types::{ClientId, FileId, Grant, RequestNumber, SessionId, Time};
@@ -39,6 +39,8 @@ const RETIRED_MAX: usize = 256;
 const SHOWN_MAX: usize = 1024;
 /// Records that one transaction of an ending session deletes.
 const STEP: usize = 512;
+/// Looks at so many of the records of nameless files, each at [`STEP`] of them.
+const ORPHAN_PAGES: usize = 16;
 
 pub struct SessionTable {
     store: Arc<dyn Store>,
@@ -344,21 +346,20 @@ impl SessionTable {
         }
     }
 
-    /// Nameless files and who keeps them, all of them.
-    pub async fn orphans(&self) -> Result<Vec<(FileId, SessionId, Orphan)>> {
-        let mut orphans = vec![];
+    /// Nameless files that a session keeps, as far as few records tell. The collector goes through
+    /// all there are, and lets go what nobody known keeps.
+    pub async fn orphans_of(&self, session: SessionId) -> Result<Vec<FileId>> {
+        let mut kept = vec![];
         let mut start = key::orphans();
         let end = key::after(&start);
-        loop {
+        for _ in 0..ORPHAN_PAGES {
             let page = scan(&self.store, Range::new(start, end.clone())).await?;
-            let Some((last, _)) = page.last() else { return Ok(orphans) };
+            let Some((last, _)) = page.last() else { break };
             start = [last.as_slice(), &[0]].concat();
-            for (key, value) in &page {
-                let orphan: Orphan = decode(value, || "orphan".to_owned())?;
-                let parts = key::orphan_parts(key);
-                orphans.extend(parts.map(|(file, session)| (file, session, orphan)));
-            }
+            let parts = page.iter().filter_map(|(key, _)| key::orphan_parts(key));
+            kept.extend(parts.filter(|(_, keeper)| *keeper == session).map(|(file, _)| file));
         }
+        Ok(kept)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, Known>> {

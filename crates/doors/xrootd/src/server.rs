@@ -16,12 +16,9 @@ use tieline_files::Paths;
 use tieline_http::server::Places;
 use tieline_people::visitors::Visitors;
 use tieline_types::FsName;
-use tieline_world::{Listener, World};
+use tieline_world::World;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::{AbortHandle, JoinSet};
-
-/// After an accept failed, as when the process has no descriptor left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+use tokio::task::AbortHandle;
 
 /// What the door has to give.
 pub struct Offer {
@@ -96,7 +93,14 @@ impl Server {
             settings,
         });
         let task = tokio::spawn(async move {
-            accept(listener, shared, places, heard).await;
+            let serve = |connection, place| {
+                let shared = shared.clone();
+                async move {
+                    session::serve(shared, connection).await;
+                    drop(place);
+                }
+            };
+            places.accept(listener, "root://", heard, serve).await;
             // Nobody may wait for it.
             let _ = done.send(true);
         });
@@ -122,47 +126,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.task.abort();
     }
-}
-
-/// Accepts until it is to stop, then waits for what it spawned, which ends with it.
-async fn accept(
-    mut listener: Box<dyn Listener>,
-    shared: Arc<Shared>,
-    places: Arc<Places>,
-    mut stopping: watch::Receiver<bool>,
-) {
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        let accepted = async {
-            let place = places.take().await;
-            (place, listener.accept().await)
-        };
-        let (place, accepted) = tokio::select! {
-            biased;
-            _ = stopping.wait_for(|stops| *stops) => break,
-            accepted = accepted => accepted,
-        };
-        match accepted {
-            Ok(connection) => {
-                let Some(place) = place.of(&connection.peer) else {
-                    tracing::debug!(peer = %connection.peer, "too many connections of one peer");
-                    continue;
-                };
-                let shared = shared.clone();
-                connections.spawn(async move {
-                    session::serve(shared, connection).await;
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept connections for root://");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-    drop(listener);
-    while connections.join_next().await.is_some() {}
 }
 
 impl Shared {

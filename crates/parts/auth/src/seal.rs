@@ -185,8 +185,8 @@ impl Sealer {
         self.0.is_sealed()
     }
 
-    /// The number of the key that the next head is sealed with; goes into what `context` of
-    /// [`Sealer::head`] says.
+    /// The number of the key that the next head is sealed with; goes into what stands in clear
+    /// before it.
     pub fn epoch(&mut self) -> u32 {
         if self.0.is_worn() {
             self.0.turn();
@@ -194,13 +194,14 @@ impl Sealer {
         self.0.epoch
     }
 
-    /// Seals a head where it lies. `context` stands before it, in clear.
-    pub fn head(&mut self, context: &[u8], head: &mut [u8]) -> [u8; TAG] {
-        let nonce = self.0.nonce(head.len());
+    /// Seals a head where it lies, behind so many bytes in clear that its tag covers as well.
+    pub fn head(&mut self, clear: usize, framed: &mut [u8]) -> [u8; TAG] {
+        let nonce = self.0.nonce(framed.len().saturating_sub(clear));
         if self.0.is_private() {
+            let (context, head) = framed.split_at_mut(clear);
             seal(&self.0.key, nonce, context, head)
         } else {
-            seal(&self.0.key, nonce, &[context, head].concat(), &mut [])
+            seal(&self.0.key, nonce, framed, &mut [])
         }
     }
 
@@ -239,28 +240,29 @@ impl Opener {
         self.0.is_sealed()
     }
 
-    /// Opens a head where it lies, its tag behind it; what it says remains at the beginning.
+    /// Opens a head where it lies, between the bytes in clear that its tag covers as well, so many,
+    /// and that tag.
     pub fn head<'a>(
         &mut self,
         epoch: u32,
-        context: &[u8],
-        sealed: &'a mut [u8],
+        clear: usize,
+        framed: &'a mut [u8],
     ) -> Result<&'a [u8], Broken> {
         if epoch == self.0.epoch.wrapping_add(1) {
             self.0.turn();
         } else if epoch != self.0.epoch {
             return Err(Broken);
         }
-        let length = sealed.len().checked_sub(TAG).ok_or(Broken)?;
+        let length = framed.len().checked_sub(clear + TAG).ok_or(Broken)?;
         let nonce = self.0.nonce(length);
         if self.0.is_private() {
-            let opened = self.0.key.open_in_place(nonce, Aad::from(context), sealed);
+            let (context, sealed) = framed.split_at_mut(clear);
+            let opened = self.0.key.open_in_place(nonce, Aad::from(&*context), sealed);
             return opened.map(|opened| &*opened).map_err(|_| Broken);
         }
-        let (head, tag) = sealed.split_at_mut(length);
-        let clear = [context, head].concat();
-        let opened = self.0.key.open_in_place(nonce, Aad::from(&clear), tag);
-        opened.map(|_| &*head).map_err(|_| Broken)
+        let (covered, tag) = framed.split_at_mut(clear + length);
+        let opened = self.0.key.open_in_place(nonce, Aad::from(&*covered), tag);
+        opened.map(|_| &covered[clear..]).map_err(|_| Broken)
     }
 
     /// Opens a segment where it lies, its tag behind it.

@@ -33,12 +33,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tieline_world::{Connection, Listener, World};
+use tieline_world::{Connection, World};
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet};
-
-/// After an accept failed, as when the process has no descriptor left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+use tokio::task::AbortHandle;
 
 /// Answers requests.
 #[async_trait::async_trait]
@@ -60,7 +57,6 @@ struct Shared {
     settings: Settings,
     tls: Option<ServerTls>,
     handler: Arc<dyn Handler>,
-    places: Arc<Places>,
     stopping: watch::Receiver<bool>,
 }
 
@@ -80,9 +76,10 @@ impl Server {
         let (done, stopped) = watch::channel(false);
         let places = Places::new(settings.connections, settings.connections_per_peer);
         let (world, stops) = (world.clone(), heard.clone());
-        let shared = Arc::new(Shared { world, settings, tls, handler, places, stopping: stops });
+        let shared = Arc::new(Shared { world, settings, tls, handler, stopping: stops });
         let task = tokio::spawn(async move {
-            accept(listener, shared, heard).await;
+            let serve = |connection, place| live(shared.clone(), connection, place);
+            places.accept(listener, "HTTP", heard, serve).await;
             // Nobody may wait for it.
             let _ = done.send(true);
         });
@@ -108,42 +105,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.task.abort();
     }
-}
-
-/// Accepts until it is to stop, then waits for what it spawned, which ends with it.
-async fn accept(
-    mut listener: Box<dyn Listener>,
-    shared: Arc<Shared>,
-    mut stopping: watch::Receiver<bool>,
-) {
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        let accepted = async {
-            let place = shared.places.take().await;
-            (place, listener.accept().await)
-        };
-        let (place, accepted) = tokio::select! {
-            biased;
-            _ = stopping.wait_for(|stops| *stops) => break,
-            accepted = accepted => accepted,
-        };
-        match accepted {
-            Ok(connection) => {
-                let Some(place) = place.of(&connection.peer) else {
-                    tracing::debug!(peer = %connection.peer, "too many connections of one peer");
-                    continue;
-                };
-                connections.spawn(live(shared.clone(), connection, place));
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept connections for HTTP");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
-    }
-    drop(listener);
-    while connections.join_next().await.is_some() {}
 }
 
 /// One connection, for as long as it may be.

@@ -11,8 +11,8 @@
 //!
 //! Invariants: lengths are checked, and header and body verified, before room for bulk is taken;
 //! all bulk that waits for its requests fits into a [`Budget`], and so do long bodies, with what is
-//! made of them; a peer that stops in the middle of
-//! a frame, or stops reading, is given up after [`STALL_MAX`].
+//! made of them; a peer that stops in the middle of a frame, or stops reading, or does either so
+//! slowly that it may as well have stopped, is given up after [`STALL_MAX`].
 
 use bytes::{Buf, Bytes, BytesMut};
 use std::io::{self, IoSlice};
@@ -24,7 +24,7 @@ use tieline_types::RequestNumber;
 use tieline_wire::{FrameError, FrameHeader, FrameKind, Op};
 use tieline_world::{Bulk, FileRange, StreamWriter};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 mod budget;
 mod sealed;
@@ -34,6 +34,9 @@ pub use budget::{Budget, Held};
 /// A peer that sends nothing in the middle of a frame, or reads nothing of ours, for this long is
 /// gone.
 pub const STALL_MAX: Duration = Duration::from_secs(30);
+/// Nothing is what is less than so much, or than the rest: what a frame takes of a server's memory
+/// is not held by a byte now and then. Modems were faster.
+const STEP_MIN: usize = 64 << 10;
 /// What one read asks for while frames are small, and how much of small frames one write takes.
 const GATHER: usize = 64 << 10;
 /// What one step of sending a file takes: a peer that reads anything reads this much within the
@@ -136,7 +139,7 @@ impl OutFrame {
 
 /// Reads frames. [`FrameReader::next`] may be dropped and called again.
 pub struct FrameReader {
-    stream: Box<dyn AsyncRead + Send + Unpin>,
+    stream: Watched,
     /// For bulk.
     budget: Budget,
     bodies: Budget,
@@ -174,7 +177,7 @@ enum Room {
 impl FrameReader {
     pub fn new(stream: Box<dyn AsyncRead + Send + Unpin>, budget: Budget) -> Self {
         Self {
-            stream,
+            stream: Watched { stream, progress: Progress::new() },
             budget,
             bodies: Budget::unlimited(),
             buffer: BytesMut::new(),
@@ -213,6 +216,7 @@ impl FrameReader {
         // Kept in `self` whenever this future waits, so that dropping it loses nothing.
         loop {
             if begun.is_complete() {
+                self.stream.progress = Progress::new();
                 return Ok(begun.finish());
             }
             let at = self.begun.insert(begun);
@@ -245,8 +249,10 @@ impl FrameReader {
             }
             let is_idle = self.buffer.is_empty();
             self.buffer.reserve(missing.max(GATHER));
-            let read = self.stream.read_buf(&mut self.buffer);
-            let read = if is_idle { read.await? } else { stalling(read).await? };
+            let read = match is_idle {
+                true => self.stream.stream.read_buf(&mut self.buffer).await?,
+                false => self.stream.read(&mut self.buffer, usize::MAX).await?,
+            };
             match (read, is_idle) {
                 (0, true) => return Err(ReadError::Closed),
                 (0, false) => return Err(ReadError::Torn),
@@ -258,7 +264,7 @@ impl FrameReader {
 
 /// Where bytes come from: what is here already, then the stream.
 struct Source<'a> {
-    stream: &'a mut (dyn AsyncRead + Send + Unpin),
+    stream: &'a mut Watched,
     buffer: &'a mut BytesMut,
 }
 
@@ -335,7 +341,7 @@ impl Begun {
         if self.body.is_none() {
             if buffer.len() < body_length {
                 buffer.reserve((body_length - buffer.len()).max(GATHER));
-                return some(stalling(stream.read_buf(buffer)).await?);
+                return some(stream.read(buffer, usize::MAX).await?);
             }
             let body = buffer.split_to(body_length).freeze();
             FrameHeader::verify(&self.raw, &body)?;
@@ -371,7 +377,7 @@ impl Begun {
         self.skipped += here;
         if self.bulk_left() > 0 {
             buffer.reserve(GATHER);
-            return some(stalling(stream.read_buf(buffer)).await?);
+            return some(stream.read(buffer, usize::MAX).await?);
         }
         if let Some(opener) = opener {
             opener.skip(sealed::segments(self.header.bulk_length));
@@ -391,8 +397,7 @@ impl Begun {
             return Ok(0);
         }
         // Never beyond the bulk's end: what follows belongs to the next frame.
-        let mut rest = stream.take(left as u64);
-        some(stalling(rest.read_buf(&mut self.bulk)).await?)
+        some(stream.read(&mut self.bulk, left).await?)
     }
 
     /// The same for a segment and its tag, which is opened once it is whole.
@@ -406,8 +411,7 @@ impl Begun {
         self.bulk.extend_from_slice(&buffer.split_to(here));
         let left = self.segment_left();
         if left > 0 {
-            let mut rest = stream.take(left as u64);
-            let read = some(stalling(rest.read_buf(&mut self.bulk)).await?)?;
+            let read = some(stream.read(&mut self.bulk, left).await?)?;
             if self.segment_left() > 0 {
                 return Ok(read);
             }
@@ -442,9 +446,45 @@ fn room_for(length: usize) -> BytesMut {
     room.split_off(before)
 }
 
-/// In the middle of a frame the stream may neither end nor stop.
-async fn stalling(read: impl Future<Output = io::Result<usize>>) -> Result<usize, ReadError> {
-    timeout(STALL_MAX, read).await.map_err(|_| ReadError::Stalled)?.map_err(ReadError::Io)
+/// A stream that may neither end nor stop in the middle of a frame.
+struct Watched {
+    stream: Box<dyn AsyncRead + Send + Unpin>,
+    progress: Progress,
+}
+
+impl Watched {
+    async fn read(&mut self, into: &mut BytesMut, at_most: usize) -> Result<usize, ReadError> {
+        let mut stream = (&mut self.stream).take(at_most as u64);
+        let read = self.progress.step(stream.read_buf(into)).await;
+        read.ok_or(ReadError::Stalled)?.map_err(ReadError::Io)
+    }
+}
+
+/// How long the peer may still take to the next [`STEP_MIN`]. Only what is waited for it counts.
+struct Progress {
+    left: Duration,
+    moved: usize,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { left: STALL_MAX, moved: 0 }
+    }
+
+    /// `None`: it took too long.
+    async fn step(
+        &mut self,
+        step: impl Future<Output = io::Result<usize>>,
+    ) -> Option<io::Result<usize>> {
+        let begun = Instant::now();
+        let done = timeout(self.left, step).await.ok()?;
+        self.left = self.left.saturating_sub(begun.elapsed());
+        self.moved += done.as_ref().unwrap_or(&0);
+        if self.moved >= STEP_MIN {
+            *self = Self::new();
+        }
+        Some(done)
+    }
 }
 
 fn some(read: usize) -> Result<usize, ReadError> {
@@ -542,12 +582,12 @@ impl FrameWriter {
     }
 
     async fn send(&mut self, slices: &mut [IoSlice<'_>]) -> io::Result<()> {
-        let mut rest = slices;
+        let (mut rest, mut progress) = (slices, Progress::new());
         // Empty ones at the front go.
         IoSlice::advance_slices(&mut rest, 0);
         while !rest.is_empty() {
-            let written = timeout(STALL_MAX, self.stream.write_vectored(rest)).await;
-            let written = written.map_err(|_| stalled())??;
+            let written = progress.step(self.stream.write_vectored(rest)).await;
+            let written = written.ok_or_else(stalled)??;
             if written == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
@@ -579,7 +619,7 @@ impl FrameWriter {
 }
 
 fn stalled() -> io::Error {
-    let text = format!("peer read nothing for {} s", STALL_MAX.as_secs());
+    let text = format!("peer read next to nothing for {} s", STALL_MAX.as_secs());
     io::Error::new(io::ErrorKind::TimedOut, text)
 }
 

@@ -49,8 +49,8 @@ pub struct ServerSettings {
     /// Requests of one party ([`parties`]) that are answered at the same time; further ones are
     /// refused. A farm of a thousand nodes may come as one, and each node has a dozen under way.
     pub requests_of_one_max: usize,
-    /// Sessions connected at once, of which one party has three quarters at most; further ones are
-    /// refused.
+    /// Sessions connected at once, of which one party has three quarters at most, and half of those
+    /// for the first connections of its clients; further ones are refused.
     pub connections_max: usize,
     /// Connections at once that were not welcomed yet; a newer one closes the oldest.
     pub unknown_max: usize,
@@ -76,7 +76,7 @@ impl Default for ServerSettings {
         Self {
             requests_max: 256,
             requests_of_one_max: 16_384,
-            connections_max: 4096,
+            connections_max: 16_384,
             unknown_max: 512,
             bulk_bytes_max: 512 << 20,
             body_bytes_max: 192 << 20,

@@ -7,7 +7,8 @@
 //! * [`federation`]: the map as text, with its [`issuers`]; [`keys`]: what signs it and judges it;
 //!   [`invitation`]: the word by which a site joins.
 //! * [`proving`]: how servers, mounts and verbs prove themselves.
-//! * [`report`], [`show`]: how people are told of failures, and how things look.
+//! * [`report`], [`show`]: how people are told of failures, and how things look; [`settings`]: what
+//!   is wrong with a settings file.
 
 pub mod contact;
 pub mod dialing;
@@ -20,5 +21,6 @@ pub mod proving;
 pub mod registry;
 pub mod report;
 pub mod repositories;
+pub mod settings;
 pub mod show;
 pub mod source;

@@ -14,6 +14,7 @@ use tieline_auth::MapVerifier;
 use tieline_auth::gss::usual_principal;
 use tieline_base::keys::key_open;
 use tieline_base::proving::{Proving, flavor_check};
+use tieline_base::settings::{SettingsError, Wrongs};
 use tieline_machine::becoming::check_port;
 use tieline_machine::private::is_private;
 use tieline_machine::users::{ROOT, changes_to, open_as, user_of_machine};
@@ -125,31 +126,6 @@ pub struct Plan {
     pub https: Option<HttpsPlan>,
     /// What is hardly meant so.
     pub doubts: Vec<String>,
-}
-
-/// Everything that is wrong with a settings file.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Wrongs(pub Vec<String>);
-
-impl std::fmt::Display for Wrongs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let plural = if self.0.len() == 1 { "" } else { "s" };
-        write!(f, "{} wrong setting{plural}", self.0.len())?;
-        self.0.iter().try_for_each(|wrong| write!(f, "\n  {wrong}"))
-    }
-}
-
-impl std::error::Error for Wrongs {}
-
-/// Why a settings file could not be used.
-#[derive(Debug, thiserror::Error)]
-pub enum SettingsError {
-    #[error("cannot read settings file {}", .path.display())]
-    Read { path: PathBuf, source: std::io::Error },
-    #[error("settings file {} is not in order", .path.display())]
-    Syntax { path: PathBuf, source: Box<toml::de::Error> },
-    #[error("settings file {} is not in order", .path.display())]
-    Wrong { path: PathBuf, source: Wrongs },
 }
 
 impl Settings {

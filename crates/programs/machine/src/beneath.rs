@@ -116,7 +116,7 @@ impl Held {
     }
 
     /// The one path that leads to this file and no other, links not followed any further.
-    fn way(&self) -> String {
+    pub fn way(&self) -> String {
         format!("/proc/self/fd/{}", self.0.as_raw_fd())
     }
 }
@@ -127,6 +127,17 @@ impl Directory {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let held = Held::path(CWD, path, OFlags::DIRECTORY)?;
         Ok(Self { held, shown: path.to_owned() })
+    }
+
+    /// The same, where a link in its place counts only if it is the administrator's: root's, or of
+    /// whoever asks.
+    pub fn open_own(path: &Path) -> anyhow::Result<Self> {
+        let held = Held::named_itself(path)?;
+        let found = held.metadata()?;
+        if found.is_symlink() && !is_ours(found.uid()) {
+            bail!("it is a link of uid {}: name the directory that is meant", found.uid());
+        }
+        Ok(Self::open(path)?)
     }
 
     /// The directory that a path is in, and its name there.
@@ -392,6 +403,11 @@ pub fn taken(by: &Held) -> anyhow::Error {
         }
         _ => anyhow::anyhow!("something else has that name already: move it away"),
     }
+}
+
+/// Nobody else could have put it there.
+pub fn is_ours(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
 /// One name, and no way to elsewhere.

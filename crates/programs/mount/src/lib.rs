@@ -27,15 +27,17 @@ pub mod spool;
 use crate::options::Options;
 use crate::spool::entry::Entry;
 use anyhow::{Context, anyhow, bail};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Signal;
+use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tieline_base::registry;
 use tieline_base::source::Source;
-use tieline_machine::beneath::{Directory, LOG_MODE};
+use tieline_machine::beneath::{Directory, is_ours};
 use tieline_machine::table;
 use tieline_types::ByteSize;
 
@@ -176,12 +178,8 @@ fn start_daemon(
         std::fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
     }
     let log = match &options.log {
-        // As it was named: also what is a link or no file, such as /dev/stderr.
-        Some(named) => {
-            let mut options = std::fs::File::options();
-            options.create(true).append(true).mode(LOG_MODE).open(named).map_err(Into::into)
-        }
-        None => Directory::of(&log_path).and_then(|(at, name)| Ok(at.log(&name)?)),
+        Some(named) => log_named(named),
+        None => log_own(&log_path),
     };
     let log = log.with_context(|| format!("cannot open log {}", log_path.display()))?;
     let program = std::env::current_exe().context("cannot find this program")?;
@@ -212,11 +210,44 @@ fn start_daemon(
     }
 }
 
+/// Where there may be a directory that somebody else made for it.
+fn log_own(path: &Path) -> anyhow::Result<File> {
+    let (at, name) = Directory::of(path)?;
+    let found = at.held().metadata()?;
+    if !is_ours(found.uid()) || found.mode() & 0o002 != 0 {
+        let shown = at.shown().display();
+        bail!("{shown} is not ours alone: chmod o-w it, or mount with -o log=FILE");
+    }
+    Ok(at.log(&name)?)
+}
+
+/// As it was named: also what is a link or no file, such as /dev/stderr; but no link of somebody
+/// else, and no pipe that nobody reads.
+fn log_named(path: &Path) -> anyhow::Result<File> {
+    let (at, name) = Directory::of(path)?;
+    let Some(there) = at.look(&name)? else { return Ok(at.log(&name)?) };
+    let found = there.metadata()?;
+    match found.file_type() {
+        kind if kind.is_file() => Ok(at.log(&name)?),
+        kind if kind.is_symlink() && !is_ours(found.uid()) => {
+            bail!("it is a link of uid {}: name what is meant", found.uid())
+        }
+        _ => {
+            let mut options = File::options();
+            let flags = OFlags::NONBLOCK.bits() as i32;
+            let file = options.append(true).custom_flags(flags).open(path)?;
+            // Of what is opened whoever writes waits for its reader, as ever.
+            fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+            Ok(file)
+        }
+    }
+}
+
 /// An earlier mount there could not store everything.
 fn warn_of_spooled(options: &Options, source: &Source, mountpoint: &Path) {
     let Some(place) = &options.spool else { return };
     let directory = spool::own_directory(place, source.fs.as_str(), mountpoint);
-    let count = spool::entry::all_in(&directory).len();
+    let count = spool::entry::all_at(&directory).len();
     if count > 0 {
         let (directory, shown) = (directory.display(), mountpoint.display());
         eprintln!(

@@ -4,9 +4,13 @@
 //! daemon writes; `umount` names what is there; `tieline spool` lists it, puts it back and drops
 //! it, also while the mount is there.
 //!
+//! A directory is looked at once, and then reached by its descriptor: whoever may write above it
+//! can put a link in its place at any moment. In one that is ours alone nobody plants anything.
+//!
 //! Invariants: bytes are durable before the manifest that names them is there under its name;
-//! nobody but the directory's owner may read any of it; whoever changes anything in a directory
-//! holds its lock for that long; there are never more bytes and files than the operator said.
+//! nobody but the directory's owner may read any of it, or has any of it read; whoever changes
+//! anything in a directory holds its lock for that long; there are never more bytes and files than
+//! the operator said.
 
 pub mod entry;
 
@@ -20,6 +24,7 @@ use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use tieline_machine::beneath::{Directory, Held};
 use tieline_owed::spool::{Base, Claim, Lost, Spool};
 use tieline_types::{Attributes, ByteSize, FileId};
 
@@ -115,15 +120,15 @@ struct Store {
 
 impl Store {
     fn keep(&mut self, lost: Vec<Lost>) -> anyhow::Result<Vec<Result<(), String>>> {
-        make_private(&self.directory)?;
-        let _lock = Lock::of(&self.directory)?;
+        let directory = made(&self.directory)?;
+        let _lock = Lock::of(&directory)?;
         let (mut outcomes, mut written): (Vec<_>, Vec<Entry>) = Default::default();
         for one in lost {
             // More of a file of which this call has something already.
             let own = self.own.get(&one.file);
             let known = written.iter().position(|entry| own == Some(&entry.name));
             let known = known.map(|at| written.swap_remove(at));
-            outcomes.push(match self.write(known, &one) {
+            outcomes.push(match self.write(&directory, known, &one) {
                 Ok(entry) => {
                     written.push(entry);
                     Ok(())
@@ -137,7 +142,7 @@ impl Store {
         }
         let is_synced = written.len() > SYNCED_ONE_BY_ONE;
         if is_synced {
-            rustix::fs::syncfs(File::open(&self.directory)?)?;
+            rustix::fs::syncfs(File::open(directory.held().way())?)?;
         }
         for entry in &written {
             if !is_synced {
@@ -146,21 +151,26 @@ impl Store {
             entry.publish(!is_synced)?;
         }
         if is_synced {
-            rustix::fs::syncfs(File::open(&self.directory)?)?;
+            rustix::fs::syncfs(File::open(directory.held().way())?)?;
         }
-        File::open(&self.directory)?.sync_all()?;
+        directory.sync()?;
         Ok(outcomes)
     }
 
     /// Writes one file's bytes, and what its manifest is to be.
-    fn write(&mut self, known: Option<Entry>, lost: &Lost) -> anyhow::Result<Entry> {
-        let known = known.map_or_else(|| self.entry(lost.file), |entry| Ok(Some(entry)))?;
+    fn write(
+        &mut self,
+        directory: &Arc<Directory>,
+        known: Option<Entry>,
+        lost: &Lost,
+    ) -> anyhow::Result<Entry> {
+        let known = known.map_or_else(|| self.entry(directory, lost.file), |one| Ok(Some(one)))?;
         let is_new = known.is_none();
         let length = lost.length();
-        self.room(length, usize::from(is_new))?;
+        self.room(directory, length, usize::from(is_new))?;
         let mut entry = match known {
             Some(entry) => entry,
-            None => Entry::unused(&self.directory, Manifest::new(&self.about, lost))?,
+            None => Entry::unused(directory, Manifest::new(&self.about, lost))?,
         };
         let before = entry.manifest.bytes();
         entry.lay(lost)?;
@@ -173,7 +183,7 @@ impl Store {
         Ok(entry)
     }
 
-    fn room(&mut self, bytes: u64, files: usize) -> anyhow::Result<()> {
+    fn room(&mut self, directory: &Arc<Directory>, bytes: u64, files: usize) -> anyhow::Result<()> {
         let fits = |(used, count): (u64, usize)| {
             used.saturating_add(bytes) <= self.bytes_max.0 && count + files <= FILES_MAX
         };
@@ -181,7 +191,7 @@ impl Store {
             return Ok(());
         }
         // Others take away what they put back.
-        let found = entry::all_in(&self.directory);
+        let found = entry::all_in(directory);
         let used = (found.iter().map(|entry| entry.manifest.bytes()).sum(), found.len());
         if !fits(used) {
             let (directory, max) = (self.directory.display(), self.bytes_max);
@@ -192,14 +202,15 @@ impl Store {
     }
 
     /// This process's entry of a file, if that is there still.
-    fn entry(&self, file: FileId) -> anyhow::Result<Option<Entry>> {
+    fn entry(&self, directory: &Arc<Directory>, file: FileId) -> anyhow::Result<Option<Entry>> {
         let Some(name) = self.own.get(&file) else { return Ok(None) };
-        Entry::read(&self.directory, name)
+        Entry::read(directory, name)
     }
 
     fn edit(&mut self, file: FileId, edit: impl FnOnce(&mut Manifest)) -> anyhow::Result<()> {
-        let _lock = Lock::of(&self.directory)?;
-        let Some(mut entry) = self.entry(file)? else { return Ok(()) };
+        let directory = opened(&self.directory)?;
+        let _lock = Lock::of(&directory)?;
+        let Some(mut entry) = self.entry(&directory, file)? else { return Ok(()) };
         edit(&mut entry.manifest);
         self.used = None;
         if entry.manifest.bytes() > 0 {
@@ -217,48 +228,64 @@ pub struct Lock {
 }
 
 impl Lock {
-    pub fn of(directory: &Path) -> anyhow::Result<Self> {
-        let path = directory.join(LOCK);
+    pub fn of(directory: &Directory) -> anyhow::Result<Self> {
+        let path = Path::new(&directory.held().way()).join(LOCK);
         let mut options = File::options();
-        let file = options.create(true).truncate(false).write(true).mode(0o600).open(&path);
-        let file = file.with_context(|| path.display().to_string())?;
+        let file = options.create(true).truncate(false).write(true).mode(0o600).open(path);
+        let file = file.with_context(|| directory.path(LOCK.as_ref()).display().to_string())?;
         flock(&file, FlockOperation::LockExclusive)?;
         Ok(Self { _file: file })
     }
 }
 
 /// A directory that nobody else may look into, made if it is not there.
-fn make_private(directory: &Path) -> anyhow::Result<()> {
+fn made(directory: &Path) -> anyhow::Result<Arc<Directory>> {
     let shown = || directory.display().to_string();
     // What is above may be others' as well.
     let place = directory.parent().unwrap_or(directory);
     std::fs::create_dir_all(place.parent().unwrap_or(place)).with_context(shown)?;
-    for one in [place, directory] {
-        match DirBuilder::new().mode(0o700).create(one) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => made.with_context(|| one.display().to_string())?,
-        }
+    match DirBuilder::new().mode(0o700).create(place) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made.with_context(|| place.display().to_string())?,
     }
-    let found = std::fs::symlink_metadata(directory).with_context(shown)?;
-    let is_own = found.uid() == rustix::process::geteuid().as_raw();
-    if !found.is_dir() || !is_own || found.mode() & 0o077 != 0 {
-        bail!("{} is not ours alone: chmod 700 it, or -o spool=DIR elsewhere", shown());
+    let (above, name) = Directory::of(directory).with_context(shown)?;
+    own(above.enter_or_make(&name).with_context(shown)?)
+}
+
+/// A spool that is there. A link in its place is none.
+pub fn opened(directory: &Path) -> anyhow::Result<Arc<Directory>> {
+    let held = Held::named_itself(directory);
+    let found = held.and_then(|held| Directory::of_held(held, directory.to_owned()));
+    own(found.with_context(|| directory.display().to_string())?)
+}
+
+/// Whoever may write into a spool chooses what is put back from it, and through which links it is
+/// written.
+fn own(directory: Directory) -> anyhow::Result<Arc<Directory>> {
+    let (found, shown) = (directory.held().metadata()?, directory.shown().display());
+    let own = rustix::process::geteuid().as_raw();
+    if found.uid() != own {
+        bail!("{shown} is uid {}'s: run this as that user, or -o spool=DIR elsewhere", found.uid());
     }
-    Ok(())
+    if found.mode() & 0o077 != 0 {
+        bail!("{shown} is not ours alone: chmod 700 it, or -o spool=DIR elsewhere");
+    }
+    Ok(Arc::new(directory))
 }
 
 /// What is in a spool and `umount` has not named yet.
 pub(crate) fn unnamed(directory: &Path) -> Vec<Entry> {
-    let mut all = entry::all_in(directory);
+    let mut all = entry::all_at(directory);
     all.retain(|entry| !entry.manifest.is_named);
     all
 }
 
 /// From now on these count as named. Whoever adds to one of them has it named again.
 pub(crate) fn mark_named(directory: &Path, named: &[Entry]) -> anyhow::Result<()> {
-    let _lock = Lock::of(directory)?;
+    let directory = opened(directory)?;
+    let _lock = Lock::of(&directory)?;
     for entry in named {
-        let Some(mut now) = Entry::read(directory, &entry.name)? else { continue };
+        let Some(mut now) = Entry::read(&directory, &entry.name)? else { continue };
         if now.manifest == entry.manifest {
             now.manifest.is_named = true;
             now.prepare()?;

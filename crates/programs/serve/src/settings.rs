@@ -17,6 +17,7 @@ use tieline_auth::capability::LIFE_MAX;
 use tieline_auth::{MapSigner, MapVerifier};
 use tieline_base::keys::{key_open, secret_open};
 use tieline_base::proving::{KerberosPlan, KerberosSettings};
+pub use tieline_base::settings::{SettingsError, Wrongs};
 use tieline_base::source::PORT_DEFAULT;
 use tieline_data::Limits;
 use tieline_kv::PostgresServer;
@@ -372,31 +373,6 @@ impl OstPlan {
             Objects::Bucket(_) => None,
         }
     }
-}
-
-/// Everything that is wrong with a settings file.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Wrongs(pub Vec<String>);
-
-impl std::fmt::Display for Wrongs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let plural = if self.0.len() == 1 { "" } else { "s" };
-        write!(f, "{} wrong setting{plural}", self.0.len())?;
-        self.0.iter().try_for_each(|wrong| write!(f, "\n  {wrong}"))
-    }
-}
-
-impl std::error::Error for Wrongs {}
-
-/// Why a settings file could not be used.
-#[derive(Debug, thiserror::Error)]
-pub enum SettingsError {
-    #[error("cannot read settings file {}", .path.display())]
-    Read { path: PathBuf, source: std::io::Error },
-    #[error("settings file {} is not in order", .path.display())]
-    Syntax { path: PathBuf, source: Box<toml::de::Error> },
-    #[error("settings file {} is not in order", .path.display())]
-    Wrong { path: PathBuf, source: Wrongs },
 }
 
 /// What was not read has something in its place, which others may not fit.

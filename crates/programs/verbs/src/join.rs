@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use std::ffi::OsStr;
 use std::io::{BufRead, IsTerminal, Read};
 use std::net::TcpListener;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -26,7 +26,7 @@ use tieline_base::source::Source;
 use tieline_blob::DirChunks;
 use tieline_format::Record;
 use tieline_format::map::FederationMap;
-use tieline_machine::beneath::{Directory, Held};
+use tieline_machine::beneath::{Directory, Held, is_ours};
 use tieline_machine::private;
 use tieline_machine::process::ProcessId;
 use tieline_machine::users::user_of_machine;
@@ -96,24 +96,22 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     crate::log_start();
     let joining = Joining { invitation: invitation_read(&args.invitation)?, said: args };
     let mut made = Made::default();
-    let owner = prepare(&joining, &mut made)?;
+    let (owner, lent) = prepare(&joining, &mut made)?;
     let location = joining.location();
     let joined = operator::run(&location, |operator| join(operator, &joining))?;
     made.keep();
-    for path in [&joining.said.dir].into_iter().chain(&joining.said.osts) {
-        // Links on the way are the administrator's.
-        Held::named(path)
-            .and_then(|held| give(&held, owner))
-            .with_context(not_given(path, owner))?;
+    for directory in &lent {
+        give(directory.held(), owner).with_context(not_given(directory.shown(), owner))?;
     }
-    let settings = joining.write(&joined, owner)?;
+    let dir = lent.first().context("a server has a directory")?;
+    let settings = joining.write(dir, &joined, owner)?;
     let shown = settings.display();
     println!("{}", joining.told(&joined.map));
     if joining.said.no_start {
         println!("start it: tieline server --settings {shown}");
         return Ok(());
     }
-    let pid = start(&joining, &settings, owner)?;
+    let pid = start(dir, &settings, owner)?;
     operator::run(&location, |operator| answers(operator, &joining, pid))?;
     println!("serving since now as pid {pid}; log: {}", joining.said.dir.join(LOG_FILE).display());
     println!("at every start of this machine: tieline server --settings {shown}");
@@ -145,8 +143,9 @@ fn invitation_read(from: &Path) -> anyhow::Result<Invitation> {
     Ok(text.parse()?)
 }
 
-/// Looks at everything that is ours before anybody is asked.
-fn prepare(joining: &Joining, made: &mut Made) -> anyhow::Result<Owner> {
+/// Looks at everything that is ours before anybody is asked. The directories that the server is to
+/// have, its own first: what was looked at is what it gets.
+fn prepare(joining: &Joining, made: &mut Made) -> anyhow::Result<(Owner, Vec<Directory>)> {
     if joining.said.osts.is_empty() && !joining.said.mdt {
         return Err(Usage("name an --ost DIR, or --mdt, or both".into()).into());
     }
@@ -167,10 +166,9 @@ fn prepare(joining: &Joining, made: &mut Made) -> anyhow::Result<Owner> {
     TcpListener::bind(&listen).with_context(|| format!("cannot listen at {listen}"))?;
     let owner = joining.owner()?;
     joining.keytab_check(owner)?;
-    for path in [&joining.said.dir].into_iter().chain(&joining.said.osts) {
-        made.directory(path, owner)?;
-    }
-    Ok(owner)
+    let all = [&joining.said.dir].into_iter().chain(&joining.said.osts);
+    let lent = all.map(|path| made.directory(path, owner)).collect::<anyhow::Result<_>>()?;
+    Ok((owner, lent))
 }
 
 /// Directories that were made before anybody let us join; they go if nobody does.
@@ -178,18 +176,24 @@ fn prepare(joining: &Joining, made: &mut Made) -> anyhow::Result<Owner> {
 struct Made(Vec<PathBuf>);
 
 impl Made {
-    fn directory(&mut self, path: &Path, owner: Owner) -> anyhow::Result<()> {
-        let missing = path.ancestors().take_while(|above| !above.exists());
-        let missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
-        self.0.extend(missing.iter().rev().cloned());
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-        made.with_context(|| format!("cannot make {}", path.display()))?;
-        // Whose one is that was there before changes when we are let in. The server must come
-        // through those on the way, too.
-        missing.iter().try_for_each(|made| {
-            let held = Held::named_itself(made);
-            held.and_then(|held| give(&held, owner)).with_context(not_given(made, owner))
-        })
+    /// The directory at a path, made with those on the way that are missing.
+    fn directory(&mut self, path: &Path, owner: Owner) -> anyhow::Result<Directory> {
+        let cannot = || format!("cannot make {}", path.display());
+        let there = path.ancestors().find(|above| above.exists()).with_context(cannot)?;
+        let mut at = Directory::open_own(there).with_context(|| there.display().to_string())?;
+        let missing = path.strip_prefix(there)?;
+        if missing.as_os_str().is_empty() {
+            // Whose it is changes when we are let in.
+            check_foreign(&at, owner)?;
+        }
+        for name in missing {
+            at = at.enter_or_make(name).with_context(cannot)?;
+            self.0.push(at.shown().to_owned());
+            check_foreign(&at, owner)?;
+            // The server must come through those on the way, too.
+            give(at.held(), owner).with_context(not_given(at.shown(), owner))?;
+        }
+        Ok(at)
     }
 
     fn keep(mut self) {
@@ -202,6 +206,18 @@ impl Drop for Made {
         // One that somebody put something into stays.
         self.0.iter().rev().for_each(|path| drop(std::fs::remove_dir(path)));
     }
+}
+
+/// A directory that others made, or may write in, has what they put there.
+fn check_foreign(directory: &Directory, owner: Owner) -> anyhow::Result<()> {
+    let (found, shown) = (directory.held().metadata()?, directory.shown().display());
+    if !is_ours(found.uid()) && owner.is_none_or(|(uid, _)| uid != found.uid()) {
+        bail!("{shown} belongs to uid {}: chown it, or name another", found.uid());
+    }
+    if found.mode() & 0o002 != 0 {
+        bail!("everybody may write in {shown}: chmod o-w it, or name another");
+    }
+    Ok(())
 }
 
 async fn join(operator: Operator, joining: &Joining) -> anyhow::Result<Arc<BelievedMap>> {
@@ -419,17 +435,21 @@ impl Joining {
 
     /// Leaves everything that the server starts from; the settings last, since they say that all
     /// is there.
-    fn write(&self, joined: &BelievedMap, owner: Owner) -> anyhow::Result<PathBuf> {
+    fn write(
+        &self,
+        dir: &Directory,
+        joined: &BelievedMap,
+        owner: Owner,
+    ) -> anyhow::Result<PathBuf> {
         let map_key = joined.key.to_hex();
         let settings = Settings { map_key, ..self.settings(&joined.map)? };
         settings.validate()?;
         // The server's user may write here, and root does: beneath, through no link of his.
-        let dir = Directory::open(&self.said.dir)?;
         let state = dir.enter_or_make(OsStr::new(STATE_DIR));
         let state = state.with_context(|| format!("cannot make {}", settings.state.display()))?;
         give(state.held(), owner).with_context(not_given(state.shown(), owner))?;
         file_write(&state, MAP_FILE, &joined.signed.to_bytes(), owner)?;
-        file_write(&dir, SETTINGS_FILE, toml::to_string(&settings)?.as_bytes(), owner)?;
+        file_write(dir, SETTINGS_FILE, toml::to_string(&settings)?.as_bytes(), owner)?;
         Ok(self.said.dir.join(SETTINGS_FILE))
     }
 
@@ -459,16 +479,15 @@ fn not_given(path: &Path, owner: Owner) -> impl Fn() -> String {
     move || format!("cannot give {} to uid {uid}", path.display())
 }
 
-fn start(joining: &Joining, settings: &Path, owner: Owner) -> anyhow::Result<u32> {
-    let log = Directory::open(&joining.said.dir).and_then(|dir| {
-        let log = dir.log(OsStr::new(LOG_FILE))?;
+fn start(dir: &Directory, settings: &Path, owner: Owner) -> anyhow::Result<u32> {
+    let log = dir.log(OsStr::new(LOG_FILE)).and_then(|log| {
         if let Some((uid, gid)) = owner {
             std::os::unix::fs::fchown(&log, Some(uid), Some(gid))?;
         }
         Ok(log)
     });
     let log =
-        log.with_context(|| format!("cannot open {}", joining.said.dir.join(LOG_FILE).display()))?;
+        log.with_context(|| format!("cannot open {}", dir.path(LOG_FILE.as_ref()).display()))?;
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
     command.args(["server", "--settings"]).arg(settings);
     command.process_group(0).current_dir("/");

@@ -130,6 +130,7 @@ fn everything(places: &[PathBuf]) -> anyhow::Result<Vec<Entry>> {
         if found.is_empty() && !place.is_dir() {
             return Err(Usage(format!("{} is no spool", place.display())).into());
         }
+        found.iter().try_for_each(|directory| store::opened(directory).map(drop))?;
         all.extend(found);
     }
     if places.is_empty() {
@@ -138,7 +139,7 @@ fn everything(places: &[PathBuf]) -> anyhow::Result<Vec<Entry>> {
         let mounts = registry::all().into_iter().filter_map(|mount| mount.spool);
         all.extend(mounts.filter(|directory| directory.is_dir()));
     }
-    Ok(all.iter().flat_map(|directory| entry::all_in(directory)).collect())
+    Ok(all.iter().flat_map(|directory| entry::all_at(directory)).collect())
 }
 
 /// The entry that a path leads to.
@@ -147,7 +148,9 @@ fn named(path: &Path) -> anyhow::Result<Entry> {
     let shown = path.display();
     let name = path.file_stem().and_then(|name| name.to_str());
     let found = match (path.parent(), name) {
-        (Some(directory), Some(name)) => Entry::read(directory, name)?,
+        (Some(directory), Some(name)) if directory.is_dir() => {
+            Entry::read(&store::opened(directory)?, name)?
+        }
         _ => None,
     };
     let missing = || format!("{shown} is no entry of a spool: `tieline spool list` shows them");
@@ -298,13 +301,13 @@ async fn is_empty(shell: &Shell, found: &Attributes, range: Range<u64>) -> anyho
 
 async fn pour(shell: &Shell, entry: &Entry, handle: HandleId) -> anyhow::Result<()> {
     let all = [("data", &entry.manifest.placed), ("appended", &entry.manifest.appended)];
+    let cannot_read = || entry.shown().display().to_string();
     for (kind, parts) in all {
         for part in parts {
-            let path = entry.file(kind);
-            let file = File::open(&path).with_context(|| path.display().to_string())?;
+            let file = entry.open(kind)?;
             let how = Writing { appends: Some(kind == "appended"), ends_setid: None };
             for piece in pieces(part.range()) {
-                let bytes = read(&file, &piece).with_context(|| path.display().to_string())?;
+                let bytes = read(&file, &piece).with_context(cannot_read)?;
                 shell.files.write_as(handle, piece.start, how, bytes).await?;
             }
         }
@@ -336,14 +339,14 @@ fn put_elsewhere(entry: &Entry, to: &Path) -> anyhow::Result<()> {
         ("appended", &manifest.appended),
         ("record", &manifest.records),
     ];
+    let cannot_read = || entry.shown().display().to_string();
     let mut end = 0;
     for (kind, parts) in kinds {
         let base = if kind == "data" { 0 } else { end };
         for part in parts {
-            let path = entry.file(kind);
-            let from = File::open(&path).with_context(|| path.display().to_string())?;
+            let from = entry.open(kind)?;
             for piece in pieces(part.range()) {
-                let bytes = read(&from, &piece).with_context(|| path.display().to_string())?;
+                let bytes = read(&from, &piece).with_context(cannot_read)?;
                 let at = base + piece.start;
                 file.write_all_at(&bytes, at).with_context(|| format!("cannot write {shown}"))?;
                 end = end.max(at + bytes.len() as u64);

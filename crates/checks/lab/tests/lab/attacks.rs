@@ -198,6 +198,13 @@ fn sessions_of_one_party_come_to_an_end() -> Result<()> {
     alone(|| with_plan(&Plan::default(), flood::sessions))
 }
 
+/// Promise 213: One client of a party cannot take all the connections that its party may have:
+/// other clients of it come in.
+#[test]
+fn connections_of_one_client_come_to_an_end() -> Result<()> {
+    alone(|| with_plan(&Plan::default(), flood::connections))
+}
+
 #[test]
 fn work_goes_on_when_tickets_end_and_servers_restart() -> Result<()> {
     alone(|| with_scene("krb5p", async |scene| renewal::goes_on(scene).await))

@@ -4,9 +4,9 @@
 use super::verbs::{Outside, shown, while_swapped};
 use anyhow::{Context, Result, ensure};
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
-use tieline_lab::{Federation, can_mount, with_federation};
+use tieline_lab::{Federation, can_mount, needs_root, with_federation};
 
 /// What somebody planted where a verb writes.
 #[derive(Clone, Copy)]
@@ -259,6 +259,141 @@ fn nothing_is_published_through_links_that_somebody_planted() -> Result<()> {
         let found = from_frozen + &tieline_lab::program::shell(&scene.own, &packed)?;
         ensure!(found.is_empty(), "frozen or published from elsewhere: {found}");
         lab.tieline(&publish)?;
+        scene.outside.check()
+    })
+}
+
+/// Promise 211: `tieline join` gives the server's user, and writes to, only directories that it
+/// made or that nobody else had: none that a planted link leads to, that belongs to another user or
+/// that everybody may write to.
+#[test]
+fn no_directory_of_others_becomes_a_servers() -> Result<()> {
+    if !can_mount() || !needs_root() {
+        return Ok(());
+    }
+    with_federation(|lab| {
+        let scene = Scene::new(lab)?;
+        let (nobody, shared) = (Some(65534), &scene.shared);
+        let invitation = lab.tieline(&["site", "invite", "--fs", &scene.said("{fs}"), "psc"])?;
+        let letter = scene.own.join("letter");
+        fs::write(&letter, invitation)?;
+        fs::set_permissions(&letter, fs::Permissions::from_mode(0o600))?;
+        symlink(&scene.outside.path, shared.join("link"))?;
+        lchown(shared.join("link"), nobody, nobody)?;
+        for (name, owner, mode) in [("theirs", nobody, 0o755), ("everybodys", None, 0o777)] {
+            fs::create_dir(shared.join(name))?;
+            chown(shared.join(name), owner, owner)?;
+            fs::set_permissions(shared.join(name), fs::Permissions::from_mode(mode))?;
+        }
+        let address = format!("127.0.0.1:{}", tieline_lab::program::free_port()?);
+        let join = |dir: &str, ost: &str| {
+            let (dir, ost) = (scene.said(dir), scene.said(ost));
+            let mut words = vec!["join", letter.to_str().context("a plain path")?];
+            words.extend(["--address", &address, "--dir", &dir, "--ost", &ost]);
+            words.extend(["--reserve", "64 MiB", "--user", "daemon", "--no-start"]);
+            lab.try_tieline(&words)
+        };
+        for name in ["link", "link/new", "theirs", "everybodys"] {
+            let planted = format!("{{in}}/{name}");
+            for (dir, ost) in [(&*planted, "{own}/lent"), ("{own}/server", &planted)] {
+                let run = join(dir, ost)?;
+                ensure!(!run.status.success(), "{name} was taken: {run:?}");
+                scene.outside.check().with_context(|| format!("{name}: {run:?}"))?;
+            }
+        }
+        let theirs = fs::metadata(shared.join("theirs"))?;
+        ensure!(theirs.uid() == 65534, "it was given away");
+        // Nobody's invitation was used up.
+        let run = join("{own}/server", "{own}/lent")?;
+        ensure!(run.status.success(), "{run:?}");
+        Ok(())
+    })
+}
+
+/// Promise 212: The log of a mount goes through no link of somebody else, waits for no pipe that
+/// nobody reads, and into no directory that another user made for it.
+#[test]
+fn no_log_is_written_through_a_link() -> Result<()> {
+    if !can_mount() || !needs_root() {
+        return Ok(());
+    }
+    with_federation(|lab| {
+        let scene = Scene::new(lab)?;
+        let place = lab.local("logged");
+        fs::create_dir(&place)?;
+        let source = lab.status()?["source"].as_str().context("a source")?.to_owned();
+        let default = format!("mount-{}.log", shown(&place).trim_matches('/').replace('/', "-"));
+        let default = Path::new("/var/log/tieline").join(default);
+        let named = scene.shared.join("log");
+        let option = format!(",log={}", shown(&named));
+        fs::create_dir_all("/var/log/tieline")?;
+        let mut outcomes = Vec::new();
+        for (at, option) in [(&default, ""), (&named, &*option)] {
+            for (what, target) in [("file", "f"), ("absent", "absent"), ("pipe", "")] {
+                match target {
+                    "" => drop(tieline_lab::program::call("mkfifo", &[at])?),
+                    target => symlink(scene.outside.path.join(target), at)?,
+                }
+                lchown(at, Some(65534), Some(65534))?;
+                let words = ["mount", &source, &shown(&place), "-o", &format!("hold=off{option}")];
+                let run = lab.try_tieline(&words);
+                if run.as_ref().is_ok_and(|run| run.status.success()) {
+                    lab.try_tieline(&["umount", &shown(&place)])?;
+                }
+                fs::remove_file(at)?;
+                outcomes.push((what, at, run.map(|run| run.status.success())));
+                scene.outside.check().with_context(|| format!("{what} at {}", at.display()))?;
+            }
+        }
+        outcomes.retain(|(.., run)| !matches!(run, Ok(false)));
+        ensure!(outcomes.is_empty(), "mounted, or waited for: {outcomes:?}");
+        Ok(())
+    })
+}
+
+/// An entry of a spool, as mounts write them, whose bytes are elsewhere.
+fn plant_entry(spool: &Path, secret: &Path) -> Result<PathBuf> {
+    fs::create_dir(spool)?;
+    fs::write(spool.join("lock"), "")?;
+    let part = serde_json::json!({ "offset": 0, "length": 6, "claim": "answered" });
+    let manifest = serde_json::json!({
+        "format": 1, "source": "localhost:/extenci", "mountpoint": "/mnt", "mapkey": "00",
+        "file": "0x7", "path": "", "at": 0, "uid": 0, "gid": 0, "why": "", "placed": [part],
+    });
+    let entry = spool.join("0x7.json");
+    fs::write(&entry, serde_json::to_vec(&manifest)?)?;
+    symlink(secret, spool.join("0x7.data"))?;
+    Ok(entry)
+}
+
+/// Promise 210: Bytes that could not be stored are kept in, listed from and put back from
+/// directories alone that belong to whoever does that and are nobody else's to look into: nobody
+/// chooses what another puts back, or where it is kept.
+#[test]
+fn no_spool_of_somebody_else_is_believed() -> Result<()> {
+    if !needs_root() {
+        return Ok(());
+    }
+    with_federation(|lab| {
+        let scene = Scene::new(lab)?;
+        let (theirs, copy) = (scene.shared.join("spool"), shown(&scene.own.join("copy")));
+        let entry = plant_entry(&theirs, &scene.outside.path.join("f"))?;
+        chown(&theirs, Some(65534), Some(65534))?;
+        fs::set_permissions(&theirs, fs::Permissions::from_mode(0o700))?;
+        let (spool, named) = (shown(&theirs), shown(&entry));
+        for words in [
+            &["spool", "list", &spool][..],
+            &["spool", "put", &named, "--to", &copy],
+            &["spool", "drop", "--yes", &named],
+        ] {
+            let run = lab.try_tieline(words)?;
+            ensure!(run.stderr.contains("uid 65534"), "{words:?}: {run:?}");
+            ensure!(!Path::new(&copy).exists() && entry.exists(), "{words:?}: {run:?}");
+        }
+        // A pipe in the place of one is not waited for.
+        fs::remove_file(&entry)?;
+        tieline_lab::program::call("mkfifo", &[&entry])?;
+        ensure!(!lab.try_tieline(&["spool", "list", &spool])?.status.success());
         scene.outside.check()
     })
 }

@@ -251,3 +251,29 @@ async fn one_script_at_a_time_has_a_file() {
     oss.tape.stop();
     assert_eq!(oss.ask(2, None).await, DriveState::Unknown);
 }
+
+/// Who may write in it chooses what a script writes through; a link would have others' files
+/// deleted.
+#[test]
+fn a_spool_that_is_not_the_servers_own_is_not_used() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir(at("home")).unwrap();
+    fs::write(at("home/thesis"), "all of it").unwrap();
+    std::os::unix::fs::symlink(at("home"), at("link")).unwrap();
+    fs::create_dir(at("shared")).unwrap();
+    fs::set_permissions(at("shared"), fs::Permissions::from_mode(0o777)).unwrap();
+    let chunks = ChunkService::new(BTreeMap::new(), 1);
+    let start = |name: &str| {
+        let made = TapeService::new(chunks.clone(), Scripts::new(None, at(name)));
+        made.map(drop).map_err(|error| error.to_string())
+    };
+    for name in ["link", "shared"] {
+        let why = start(name).unwrap_err();
+        assert!(why.contains(name) && why.contains("hsm.spool"), "{why}");
+    }
+    assert_eq!(fs::read(at("home/thesis")).unwrap(), b"all of it");
+    start("new").unwrap();
+    assert_eq!(fs::metadata(at("new")).unwrap().permissions().mode() & 0o777, 0o700);
+    start("new").unwrap();
+}

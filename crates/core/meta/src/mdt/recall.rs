@@ -199,6 +199,7 @@ impl Mdt {
                 METRICS.recalls.with_label_values(&["shared"]).inc();
             }
             self.note_opens(&ask, answer, keepers);
+            self.forget_ended(ask.holder.session);
         }
     }
 

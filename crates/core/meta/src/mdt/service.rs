@@ -68,6 +68,18 @@ enum Run {
     Done(Vec<u8>),
 }
 
+/// What a request notes of its session. One that ends meanwhile was cleaned up after already.
+struct Noted<'m> {
+    mdt: &'m Mdt,
+    session: SessionId,
+}
+
+impl Drop for Noted<'_> {
+    fn drop(&mut self) {
+        self.mdt.forget_ended(self.session);
+    }
+}
+
 impl Mdt {
     /// Answers one namespace request with the encoded reply. Requests of other rooms are refused.
     pub async fn call(&self, asker: &Asker, request: &Request) -> Result<Vec<u8>, Failure> {
@@ -92,6 +104,7 @@ impl Mdt {
             return Err(Error::SessionLost { session: asker.session });
         }
         let grant = self.sessions.grant(asker.session)?;
+        let _noted = Noted { mdt: self, session: asker.session };
         if self.sessions.is_untold(asker.session) {
             return Err(Error::LossUntold { session: asker.session });
         }

@@ -55,6 +55,7 @@ impl Mdt {
             let doubted = self.not_its_own(holder, files).await.unwrap_or_default();
             doubted.into_iter().for_each(|file| self.writers.closed(session, file));
         }
+        self.forget_ended(session);
     }
 
     /// Which of these files could the session not open to write without a word?

@@ -66,21 +66,28 @@ impl Nameless {
     pub(super) async fn collect(&self, status: &Status) -> Result<()> {
         let sessions = self.parts.mdt.sessions();
         let now_ms = self.parts.now().millis();
-        let mut lingered = vec![];
-        for (file, session, orphan) in self.orphans().await? {
-            if session == NO_SESSION {
-                if orphan.name.is_none() {
-                    self.parts.remove(file).await?;
-                    status.did(1);
-                } else if orphan.since.millis() + LINGER_MS <= now_ms {
-                    lingered.push(file);
-                }
-            } else if !sessions.contains(&session) {
-                self.release(file, session).await?;
-                status.did(1);
+        let mut start = key::orphans();
+        loop {
+            let page = self.page(&mut start).await?;
+            if page.is_empty() {
+                return Ok(());
             }
+            let mut lingered = vec![];
+            for (file, session, orphan) in page {
+                if session == NO_SESSION {
+                    if orphan.name.is_none() {
+                        self.parts.remove(file).await?;
+                        status.did(1);
+                    } else if orphan.since.millis() + LINGER_MS <= now_ms {
+                        lingered.push(file);
+                    }
+                } else if !sessions.contains(&session) {
+                    self.release(file, session).await?;
+                    status.did(1);
+                }
+            }
+            self.end_lingering(&lingered, &sessions, status).await?;
         }
-        self.end_lingering(&lingered, &sessions, status).await
     }
 
     /// Deletes files that have lingered, but for those that somebody has open.
@@ -139,14 +146,21 @@ impl Nameless {
     pub(super) async fn check_kept(&self, status: &Status) -> Result<()> {
         let mut kept: BTreeMap<SessionId, Vec<FileId>> = BTreeMap::new();
         let now_ms = self.parts.now().millis();
-        for (file, session, orphan) in self.orphans().await? {
-            if orphan.since.millis() + ANSWER_MS <= now_ms {
-                kept.entry(session).or_default().push(file);
+        let mut start = key::orphans();
+        loop {
+            let page = self.page(&mut start).await?;
+            if page.is_empty() {
+                break;
+            }
+            for (file, session, orphan) in page {
+                let files = kept.entry(session).or_default();
+                if orphan.since.millis() + ANSWER_MS <= now_ms && files.len() < FILES_PER_CHECK {
+                    files.push(file);
+                }
             }
         }
         kept.remove(&NO_SESSION);
-        for (session, mut files) in kept {
-            files.truncate(FILES_PER_CHECK);
+        for (session, files) in kept {
             let Some(open) = self.parts.mdt.ask_open(session, &files).await? else { continue };
             for file in files.into_iter().filter(|file| !open.contains(file)) {
                 self.release(file, session).await?;
@@ -162,22 +176,20 @@ impl Nameless {
         Ok(())
     }
 
-    /// Nameless files with those who keep them.
-    async fn orphans(&self) -> Result<Vec<(FileId, SessionId, Orphan)>> {
+    /// Nameless files with those who keep them, from `start` on, which goes on behind them: a
+    /// client may keep as many as it can make.
+    async fn page(&self, start: &mut Vec<u8>) -> Result<Vec<(FileId, SessionId, Orphan)>> {
+        let range = Range::new(start.clone(), key::after(&key::orphans()));
+        let page = self.parts.store.begin().await?.scan(range, PAGE).await?;
+        let Some((last, _)) = page.last() else { return Ok(Vec::new()) };
+        *start = [last.as_slice(), &[0]].concat();
         let mut orphans = vec![];
-        let mut start = key::orphans();
-        let end = key::after(&start);
-        loop {
-            let range = Range::new(start, end.clone());
-            let page = self.parts.store.begin().await?.scan(range, PAGE).await?;
-            let Some((last, _)) = page.last() else { return Ok(orphans) };
-            start = [last.as_slice(), &[0]].concat();
-            for (key, value) in &page {
-                let orphan: Orphan = decode(value, || "orphan".to_owned())?;
-                let parts = key::orphan_parts(key);
-                orphans.extend(parts.map(|(file, session)| (file, session, orphan)));
-            }
+        for (key, value) in &page {
+            let orphan: Orphan = decode(value, || "orphan".to_owned())?;
+            let parts = key::orphan_parts(key);
+            orphans.extend(parts.map(|(file, session)| (file, session, orphan)));
         }
+        Ok(orphans)
     }
 }
 

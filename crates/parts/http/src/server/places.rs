@@ -1,10 +1,16 @@
-//! How many connections there are, and from whom.
+//! How many connections there are, and from whom; and how they come.
 //!
 //! Invariants: never more than the limits; a place is free again when it is dropped.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use std::time::Duration;
+use tieline_world::{Connection, Listener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+
+/// After an accept failed, as when the process has no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 pub struct Places {
     all: Arc<Semaphore>,
@@ -37,6 +43,45 @@ impl Places {
         // The semaphore is never closed.
         let permit = self.all.clone().acquire_owned().await.ok();
         Free { places: self.clone(), permit }
+    }
+
+    /// Accepts those who come until it is to stop, each with a task that serves it, then waits for
+    /// these, which end with it. `whom`: in a message.
+    pub async fn accept<S: Future<Output = ()> + Send + 'static>(
+        self: &Arc<Self>,
+        mut listener: Box<dyn Listener>,
+        whom: &str,
+        mut stopping: watch::Receiver<bool>,
+        serve: impl Fn(Connection, Place) -> S,
+    ) {
+        let mut connections = JoinSet::new();
+        loop {
+            while connections.try_join_next().is_some() {}
+            let accepted = async {
+                let place = self.take().await;
+                (place, listener.accept().await)
+            };
+            let (place, accepted) = tokio::select! {
+                biased;
+                _ = stopping.wait_for(|stops| *stops) => break,
+                accepted = accepted => accepted,
+            };
+            match accepted {
+                Ok(connection) => match place.of(&connection.peer) {
+                    Some(place) => drop(connections.spawn(serve(connection, place))),
+                    None => {
+                        let peer = &connection.peer;
+                        tracing::debug!(peer, "too many connections of one peer");
+                    }
+                },
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept connections for {whom}");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+        drop(listener);
+        while connections.join_next().await.is_some() {}
     }
 
     fn peers(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {

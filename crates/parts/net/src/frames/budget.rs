@@ -1,9 +1,12 @@
 //! Room in memory for what waits for its requests, or is them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// What a pace lets through at once counts for so long.
+const BURST: Duration = Duration::from_millis(250);
 
 /// A share of a [`Budget`], given back when dropped.
 #[derive(Debug, Default)]
@@ -19,7 +22,33 @@ pub struct Held {
 #[derive(Clone, Default)]
 pub struct Budget {
     of_one: Option<Room>,
+    pace: Option<Arc<Pace>>,
     of_all: Option<Room>,
+}
+
+/// How fast room is given, however fast it comes back.
+struct Pace {
+    bytes_per_second: f64,
+    /// When all that was let through is made up for.
+    due: Mutex<Instant>,
+}
+
+impl Pace {
+    fn new(bytes_per_second: usize) -> Self {
+        let bytes_per_second = bytes_per_second as f64;
+        Self { bytes_per_second, due: Mutex::new(Instant::now()) }
+    }
+
+    async fn wait(&self, bytes: u32) {
+        let begin = {
+            // Nothing panics while the lock is held.
+            let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+            let begin = (*due).max(Instant::now());
+            *due = begin + Duration::from_secs_f64(f64::from(bytes) / self.bytes_per_second);
+            begin
+        };
+        sleep_until(begin.checked_sub(BURST).unwrap_or(begin)).await;
+    }
 }
 
 #[derive(Clone)]
@@ -45,7 +74,7 @@ impl Room {
 
 impl Budget {
     pub fn new(bytes: usize) -> Self {
-        Self { of_one: None, of_all: Some(Room::new(bytes)) }
+        Self { of_all: Some(Room::new(bytes)), ..Self::default() }
     }
 
     /// For an end that receives only what it asked for.
@@ -55,7 +84,13 @@ impl Budget {
 
     /// The same for one of those who share it: no more than `bytes` at the same time.
     pub fn share(&self, bytes: usize) -> Self {
-        Self { of_one: Some(Room::new(bytes)), of_all: self.of_all.clone() }
+        let of_all = self.of_all.clone();
+        Self { of_one: Some(Room::new(bytes)), pace: None, of_all }
+    }
+
+    /// Gives no more than so much a second.
+    pub fn paced(self, bytes_per_second: usize) -> Self {
+        Self { pace: Some(Arc::new(Pace::new(bytes_per_second))), ..self }
     }
 
     /// Room for `bytes`, or for as many as there are in all, if there is some in time.
@@ -67,6 +102,9 @@ impl Budget {
             let mut held = Held::default();
             if let Some(room) = &self.of_one {
                 held._of_one = Some(room.hold(bytes).await?);
+            }
+            if let Some(pace) = &self.pace {
+                pace.wait(bytes).await;
             }
             if let Some(room) = &self.of_all {
                 held._of_all = Some(room.hold(bytes).await?);

@@ -84,9 +84,9 @@ impl FrameReader {
         }
         self.fill(PREFIX + length + TAG).await?;
         let opener = self.opener.as_mut().ok_or(ReadError::Torn)?;
-        self.buffer.advance(PREFIX);
-        let mut sealed = self.buffer.split_to(length + TAG);
-        opener.head(prefix.epoch, &clear, &mut sealed)?;
+        let mut sealed = self.buffer.split_to(PREFIX + length + TAG);
+        opener.head(prefix.epoch, PREFIX, &mut sealed)?;
+        sealed.advance(PREFIX);
         sealed.truncate(length);
         let raw = sealed.split_to(FrameHeader::LENGTH);
         let raw = *raw.first_chunk::<{ FrameHeader::LENGTH }>().ok_or(ReadError::Torn)?;
@@ -141,12 +141,11 @@ impl FrameWriter {
             bulk: frame.header.bulk_length,
             epoch: sealer.epoch(),
         };
-        let clear = prefix.encode();
-        self.gathered.extend_from_slice(&clear);
         let start = self.gathered.len();
+        self.gathered.extend_from_slice(&prefix.encode());
         self.gathered.extend_from_slice(&frame.header.encode(&frame.body));
         self.gathered.extend_from_slice(&frame.body);
-        let tag = sealer.head(&clear, self.gathered.get_mut(start..).unwrap_or_default());
+        let tag = sealer.head(PREFIX, self.gathered.get_mut(start..).unwrap_or_default());
         self.gathered.extend_from_slice(&tag);
         if sealer.level() < Level::Integrity {
             return self.write_bulk(&frame.bulk).await;

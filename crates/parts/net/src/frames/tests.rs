@@ -2,7 +2,7 @@
 
 use super::*;
 use std::io::Write;
-use tieline_world::{Transport, World};
+use tieline_world::{Connection, Transport, World};
 
 async fn pair() -> (FrameWriter, FrameReader) {
     pair_with(Budget::unlimited()).await
@@ -393,4 +393,85 @@ mod sealed {
         let private = on_the_wire(Flavor::Krb5p).await;
         assert!(!shows(&private) && !private.windows(4).any(|part| part == b"TLN1"));
     }
+}
+
+/// What the other end takes, or sends, every now and then.
+const DRIP: Duration = Duration::from_secs(STALL_MAX.as_secs() - 1);
+/// More than lies on a line of these tests.
+const LONG: usize = 16 * GATHER;
+
+async fn line() -> (Connection, Connection) {
+    let (_, transport) = World::local(1);
+    let mut listener = transport.listen("a").await.unwrap();
+    let near = transport.connect("a", Duration::from_secs(1)).await.unwrap();
+    (near, listener.accept().await.unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_takes_a_byte_now_and_then_is_given_up() {
+    let (near, mut far) = line().await;
+    let mut writer = FrameWriter::new(near.writer);
+    tokio::spawn(async move {
+        let mut drop = [0];
+        while far.reader.read_exact(&mut drop).await.is_ok() {
+            tokio::time::sleep(DRIP).await;
+        }
+    });
+    let begun = tokio::time::Instant::now();
+    let long = frame(1, LONG, Bulk::Empty);
+    let sent = timeout(Duration::from_secs(3600), async {
+        writer.write(&long).await?;
+        writer.flush().await
+    });
+    let error = sent.await.expect("it is held for an hour").unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    assert!(begun.elapsed() <= 2 * STALL_MAX, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_sends_a_byte_now_and_then_is_given_up() {
+    let (mut near, far) = line().await;
+    let mut reader = FrameReader::new(far.reader, Budget::unlimited());
+    let long = frame(1, LONG, Bulk::Empty);
+    tokio::spawn(async move {
+        near.writer.write_all(&long.header.encode(&long.body)).await.unwrap();
+        for byte in long.body.chunks(1) {
+            if near.writer.write_all(byte).await.is_err() {
+                return;
+            }
+            tokio::time::sleep(DRIP).await;
+        }
+    });
+    let begun = tokio::time::Instant::now();
+    let came = timeout(Duration::from_secs(3600), reader.next()).await;
+    assert!(matches!(came.expect("it is held for an hour"), Err(ReadError::Stalled)));
+    assert!(begun.elapsed() <= 2 * STALL_MAX, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_line_is_waited_for() {
+    let ((near, mut far), (mut out, back)) = (line().await, line().await);
+    let mut writer = FrameWriter::new(near.writer);
+    let mut reader = FrameReader::new(back.reader, Budget::unlimited());
+    // 64 kbit/s.
+    tokio::spawn(async move {
+        let mut some = [0; 800];
+        while let Ok(read @ 1..) = far.reader.read(&mut some).await {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            out.writer.write_all(&some[..read]).await.unwrap();
+        }
+    });
+    let begun = tokio::time::Instant::now();
+    tokio::spawn(async move {
+        for number in 1..=2 {
+            writer.write(&frame(number, LONG, bytes(number, LONG))).await.unwrap();
+        }
+        writer.flush().await.unwrap();
+    });
+    for number in 1..=2 {
+        let came = reader.next().await.unwrap();
+        assert_eq!((came.header.number.0, came.body.len()), (number, LONG));
+        assert_eq!(bulk_of(came).len(), LONG);
+    }
+    assert!(begun.elapsed() > 10 * STALL_MAX, "{:?}", begun.elapsed());
 }

@@ -10,7 +10,7 @@
 //! overlap; when `serve` returns, nothing of the connection is left running.
 
 use super::lobby::Guest;
-use super::parties::Party;
+use super::parties::{Connected, Full, Party};
 use super::request::{Asked, answer_request, reply_frame, unreadable, without_bulk};
 use super::seats::Seat;
 use super::{Notifier, Shared, refusal, refuse, stopped};
@@ -108,7 +108,7 @@ struct Greeted {
     /// When the proof ends.
     until: Option<Instant>,
     party: Arc<Party>,
-    _places: [OwnedSemaphorePermit; 2],
+    _places: (OwnedSemaphorePermit, Connected),
 }
 
 async fn greet(
@@ -148,18 +148,23 @@ async fn greet(
         flavor: proven.flavor,
     };
     let party = shared.parties.of(&peer);
-    let of_party = party.connection().ok_or_else(|| {
-        tracing::warn!(peer = address, party = %party.name, "too many connections: refused");
+    let of_party = party.connection(hello.client).map_err(|full| {
+        let party = &party.name;
+        match full {
+            Full::Further => tracing::debug!(peer = address, %party, "no further connection"),
+            Full::All => tracing::warn!(peer = address, %party, "too many connections: refused"),
+        }
         let detail = format!(
-            "{} has as many connections to this server as one may have: close some of them",
-            party.name
+            "{party} has as many connections to this server as one may have: close some of them, \
+             let its nodes come as principals of their own, or raise the server's limit of open \
+             files"
         );
         no(ErrorKind::Overloaded, detail)
     })?;
     let welcome = shared.service.welcome(&hello, &peer).await.map_err(NotGreeted::Refused)?;
     let features = welcome.features | if slows_at_losses { Welcome::SLOWS_AT_LOSSES } else { 0 };
     let welcome = Welcome { version, flavor: peer.flavor, features, ..welcome };
-    Ok(Greeted { welcome, hello, peer, until: proven.until, party, _places: [place, of_party] })
+    Ok(Greeted { welcome, hello, peer, until: proven.until, party, _places: (place, of_party) })
 }
 
 /// The newest version that both ends speak.

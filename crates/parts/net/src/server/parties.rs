@@ -4,7 +4,8 @@
 //! have is generous, for a farm may come as one; but it is never all there is.
 //!
 //! Turns are fair: of each party only so many requests are read and begun at once, and the threads
-//! go round what is begun. So whoever asks a thousand things waits for himself.
+//! go round what is begun. So whoever asks a thousand things waits for himself. Long bodies cost
+//! time before anybody knows what they ask for, so they are read at a pace.
 //!
 //! Invariant: nothing is kept of a party that is not connected.
 
@@ -12,12 +13,16 @@ use super::ServerSettings;
 use crate::Peer;
 use crate::frames::Budget;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tieline_types::ClientId;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Requests of a party that are read and begun at once. More than a server has threads: what one of
 /// them waits for does not keep another idle.
 const TURNS: usize = 16;
+/// Room for long bodies that a party gets in a second, and so 64 MiB of them: an eighth of what a
+/// thread reads and decodes of them, and more than any store commits.
+const BODY_ROOM_PER_SECOND: usize = 512 << 20;
 
 /// See the module.
 pub(super) struct Party {
@@ -28,8 +33,30 @@ pub(super) struct Party {
     /// For long bodies of replies that were not sent yet.
     pub(super) replies: Budget,
     connections: Arc<Semaphore>,
+    /// Of these, for clients that have one already.
+    further: Arc<Semaphore>,
+    clients: Arc<Clients>,
     requests: Arc<Semaphore>,
     turns: Semaphore,
+}
+
+/// How many connections each client has.
+#[derive(Default)]
+struct Clients(Mutex<BTreeMap<ClientId, usize>>);
+
+/// A place among the connections of a party, given back when dropped.
+pub(super) struct Connected {
+    client: ClientId,
+    clients: Arc<Clients>,
+    _places: [Option<OwnedSemaphorePermit>; 2],
+}
+
+/// Why there is no place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Full {
+    /// The client has a connection, and does with it.
+    Further,
+    All,
 }
 
 /// All who are connected.
@@ -73,18 +100,33 @@ impl Party {
         let settings = &parties.settings;
         Self {
             name,
-            bodies: parties.bodies.share(settings.body_bytes_of_one_max),
+            bodies: parties
+                .bodies
+                .share(settings.body_bytes_of_one_max)
+                .paced(BODY_ROOM_PER_SECOND),
             bulk: parties.bulk.share(most(settings.bulk_bytes_max)),
             replies: parties.replies.share(settings.reply_bytes_of_one_max),
             connections: Arc::new(Semaphore::new(most(settings.connections_max))),
+            further: Arc::new(Semaphore::new(most(settings.connections_max) / 2)),
+            clients: Arc::default(),
             requests: Arc::new(Semaphore::new(settings.requests_of_one_max)),
             turns: Semaphore::new(TURNS),
         }
     }
 
-    /// A place among its connections, if there is one.
-    pub(super) fn connection(&self) -> Option<OwnedSemaphorePermit> {
-        self.connections.clone().try_acquire_owned().ok()
+    /// A place among its connections. Half of them are left to clients that have none: of a farm
+    /// whose nodes take several each, all have one.
+    pub(super) fn connection(&self, client: ClientId) -> Result<Connected, Full> {
+        let place = |of: &Arc<Semaphore>| of.clone().try_acquire_owned().ok();
+        let mut clients = self.clients.lock();
+        let further = match clients.contains_key(&client) {
+            true => Some(place(&self.further).ok_or(Full::Further)?),
+            false => None,
+        };
+        let any = Some(place(&self.connections).ok_or(Full::All)?);
+        *clients.entry(client).or_default() += 1;
+        let clients = self.clients.clone();
+        Ok(Connected { client, clients, _places: [any, further] })
     }
 
     /// A place among its requests, if there is one.
@@ -104,6 +146,25 @@ impl Party {
         match begun {
             std::task::Poll::Ready(output) => output,
             std::task::Poll::Pending => work.await,
+        }
+    }
+}
+
+impl Clients {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<ClientId, usize>> {
+        // Nothing panics while the lock is held; a poisoned lock still holds whole values.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        let mut clients = self.clients.lock();
+        if let Some(count) = clients.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                clients.remove(&self.client);
+            }
         }
     }
 }
@@ -130,6 +191,17 @@ mod tests {
         Peer { address: address.to_owned(), principal, flavor: Flavor::Null }
     }
 
+    fn id(node: u16) -> ClientId {
+        let [low, high] = node.to_le_bytes();
+        let mut id = [7; 16];
+        (id[0], id[1]) = (low, high);
+        ClientId(id)
+    }
+
+    fn node_of(one: &Connected) -> u16 {
+        u16::from_le_bytes([one.client.0[0], one.client.0[1]])
+    }
+
     fn parties() -> Parties {
         let settings = ServerSettings { connections_max: 4, ..ServerSettings::default() };
         Parties::new(&settings, &Budget::new(100))
@@ -150,11 +222,31 @@ mod tests {
     fn nobody_has_all_of_what_there_is() {
         let parties = parties();
         let (one, other) = (parties.of(&peer("a:1", None)), parties.of(&peer("b:1", None)));
-        let held: Vec<_> = (0..9).map_while(|_| one.connection()).collect();
+        let held: Vec<_> = (0..9).map_while(|client| one.connection(id(client)).ok()).collect();
         assert_eq!(held.len(), 3);
-        assert!(other.connection().is_some());
+        assert!(other.connection(id(0)).is_ok());
         drop(held);
-        assert!(one.connection().is_some());
+        assert!(one.connection(id(0)).is_ok());
+        assert!(one.clients.lock().is_empty());
+    }
+
+    /// Each of whose nodes would have eight connections, as to a far server, and has two while it
+    /// connects anew.
+    #[test]
+    fn a_farm_of_4096_nodes_is_one_party_and_each_node_has_a_connection() {
+        let settings = ServerSettings::default();
+        let parties = Parties::new(&settings, &Budget::new(settings.bulk_bytes_max));
+        let farm = parties.of(&peer("a:1", Some("host/farm@X")));
+        let connect = |node| farm.connection(id(node));
+        let greedy: Vec<_> =
+            (0..4096).flat_map(|node| (0..8).map(move |_| connect(node))).collect();
+        let mut held: BTreeMap<u16, usize> = BTreeMap::new();
+        greedy.iter().flatten().for_each(|one| *held.entry(node_of(one)).or_default() += 1);
+        assert_eq!(held.len(), 4096);
+        assert!(greedy.iter().flatten().count() > 8192);
+        // And a farm as large beside it, with what is left.
+        let other = parties.of(&peer("b:1", Some("host/other@X")));
+        assert!((0..4096).all(|node| other.connection(id(node)).is_ok()));
     }
 
     #[test]

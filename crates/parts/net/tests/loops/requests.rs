@@ -259,6 +259,26 @@ async fn a_request_beyond_the_budget_is_refused_as_overload_not_as_loss() {
     exchange(&*house.session, put(1), bulk).await.unwrap();
 }
 
+/// Whatever becomes of them; others go on.
+#[tokio::test(start_paused = true)]
+async fn long_bodies_of_one_party_are_read_at_a_pace() {
+    let (length, times) = (4 << 20, 32);
+    let house = House::new().await;
+    let (mut reader, mut writer) = raw::welcomed(&house.transport).await;
+    let begun = tokio::time::Instant::now();
+    for number in 1..=times {
+        raw::send(&mut writer, number, 3, &vec![0xff; length]).await;
+        assert!(reader.next().await.unwrap().header.is_failure());
+    }
+    let took = begun.elapsed().as_secs_f64();
+    assert!((1.6..2.0).contains(&took), "{took} s for 128 MiB, of which some come at once");
+    let begun = tokio::time::Instant::now();
+    let (mut reader, mut writer) = raw::welcomed(&house.transport).await;
+    raw::send(&mut writer, 1, 3, &vec![0xff; length]).await;
+    assert!(reader.next().await.unwrap().header.is_failure());
+    assert!(begun.elapsed() < Duration::from_millis(10), "another party");
+}
+
 #[tokio::test(start_paused = true)]
 async fn room_for_bulk_comes_back_with_every_outcome() {
     let house = House::with(ServerSettings { bulk_bytes_max: 1 << 20, ..settings() }).await;

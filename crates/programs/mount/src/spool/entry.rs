@@ -11,9 +11,11 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tieline_base::registry;
 use tieline_base::source::Source;
+use tieline_machine::beneath::Directory;
 use tieline_owed::spool::{self as client, Claim, Lost, Place};
 use tieline_types::{FileId, Shown, Time, Version};
 
@@ -228,33 +230,34 @@ impl Manifest {
 /// A manifest and its files.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    pub directory: PathBuf,
+    pub directory: Arc<Directory>,
     pub name: String,
     pub manifest: Manifest,
 }
 
 impl Entry {
     /// One that is not there yet.
-    pub fn unused(directory: &Path, manifest: Manifest) -> anyhow::Result<Self> {
+    pub fn unused(directory: &Arc<Directory>, manifest: Manifest) -> anyhow::Result<Self> {
         for number in 1..=SAME_MAX {
             let name = match number {
                 1 => manifest.file.clone(),
                 number => format!("{}-{number}", manifest.file),
             };
-            let entry = Self { directory: directory.to_owned(), name, manifest: manifest.clone() };
+            let entry = Self { directory: directory.clone(), name, manifest: manifest.clone() };
             if ["json", "data", "appended", "record"].iter().all(|kind| !entry.file(kind).exists())
             {
                 return Ok(entry);
             }
         }
-        bail!("{} has {SAME_MAX} entries of file {}", directory.display(), manifest.file)
+        let shown = directory.shown().display();
+        bail!("{shown} has {SAME_MAX} entries of file {}", manifest.file)
     }
 
     /// `None`: it is not there any more.
-    pub fn read(directory: &Path, name: &str) -> anyhow::Result<Option<Self>> {
-        let path = directory.join(format!("{name}.json"));
-        let shown = || path.display().to_string();
-        let text = match std::fs::read(&path) {
+    pub fn read(directory: &Arc<Directory>, name: &str) -> anyhow::Result<Option<Self>> {
+        let file = format!("{name}.json");
+        let shown = || directory.path(file.as_ref()).display().to_string();
+        let text = match std::fs::read(Path::new(&directory.held().way()).join(&file)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             text => text.with_context(shown)?,
         };
@@ -262,18 +265,30 @@ impl Entry {
         if manifest.format != FORMAT {
             bail!("{} is of another version of this program", shown());
         }
-        let (directory, name) = (directory.to_owned(), name.to_owned());
+        let (directory, name) = (directory.clone(), name.to_owned());
         Ok(Some(Self { directory, name, manifest }))
     }
 
-    pub fn file(&self, kind: &str) -> PathBuf {
-        self.directory.join(format!("{}.{kind}", self.name))
+    /// The way to one of its files, for as long as the directory is held.
+    pub(super) fn file(&self, kind: &str) -> PathBuf {
+        Path::new(&self.directory.held().way()).join(format!("{}.{kind}", self.name))
+    }
+
+    /// The same, for people.
+    fn called(&self, kind: &str) -> PathBuf {
+        self.directory.path(format!("{}.{kind}", self.name).as_ref())
+    }
+
+    /// Opens one of its files, to be read.
+    pub fn open(&self, kind: &str) -> anyhow::Result<File> {
+        let file = File::open(self.file(kind));
+        file.with_context(|| self.called(kind).display().to_string())
     }
 
     /// Where the bytes are, for people.
     pub fn shown(&self) -> PathBuf {
         let Manifest { placed, appended, .. } = &self.manifest;
-        self.file(match (placed.is_empty(), appended.is_empty()) {
+        self.called(match (placed.is_empty(), appended.is_empty()) {
             (false, _) => "data",
             (true, false) => "appended",
             (true, true) => "record",
@@ -290,11 +305,11 @@ impl Entry {
                 Place::Appended => ("appended", end(&self.manifest.appended)),
                 Place::Record => ("record", end(&self.manifest.records)),
             };
-            let path = self.file(kind);
             let mut options = File::options();
-            let file = options.create(true).truncate(false).write(true).mode(PRIVATE).open(&path);
+            options.create(true).truncate(false).write(true).mode(PRIVATE);
+            let file = options.open(self.file(kind));
             let written = file.and_then(|file| file.write_all_at(&piece.bytes, offset));
-            written.with_context(|| format!("cannot write {}", path.display()))?;
+            written.with_context(|| format!("cannot write {}", self.called(kind).display()))?;
             let part = Part { offset, length, claim: word(lost.claim).to_owned() };
             match piece.place {
                 Place::At(_) => self.manifest.place(part.range(), lost.claim),
@@ -319,13 +334,13 @@ impl Entry {
 
     /// Writes the manifest, not yet under its name.
     pub fn prepare(&self) -> anyhow::Result<()> {
-        let path = self.temporary();
         let mut options = File::options();
-        let file = options.create(true).truncate(true).write(true).mode(PRIVATE).open(&path);
+        options.create(true).truncate(true).write(true).mode(PRIVATE);
+        let file = options.open(self.temporary());
         let mut text = serde_json::to_vec_pretty(&self.manifest)?;
         text.push(b'\n');
         let written = file.and_then(|file| file.write_all_at(&text, 0));
-        written.with_context(|| format!("cannot write {}", path.display()))
+        written.with_context(|| format!("cannot write {}", self.called("json").display()))
     }
 
     /// Has the bytes on the disk.
@@ -351,26 +366,30 @@ impl Entry {
     /// The manifest first: bytes alone are nobody's.
     pub fn remove(&self) -> anyhow::Result<()> {
         for kind in ["json", "json.new", "data", "appended", "record"] {
-            let path = self.file(kind);
-            match std::fs::remove_file(&path) {
+            match std::fs::remove_file(self.file(kind)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                gone => gone.with_context(|| path.display().to_string())?,
+                gone => gone.with_context(|| self.called(kind).display().to_string())?,
             }
         }
-        Ok(File::open(&self.directory)?.sync_all()?)
+        Ok(self.directory.sync()?)
     }
 }
 
 /// All entries of a spool, oldest first. What cannot be read is left out.
-pub fn all_in(directory: &Path) -> Vec<Entry> {
-    let Ok(found) = std::fs::read_dir(directory) else { return Vec::new() };
+pub fn all_in(directory: &Arc<Directory>) -> Vec<Entry> {
+    let found = directory.names().unwrap_or_default();
     let mut all: Vec<Entry> = found
-        .flatten()
+        .into_iter()
         .filter_map(|file| {
-            let name = file.file_name().into_string().ok()?;
+            let name = file.into_string().ok()?;
             Entry::read(directory, name.strip_suffix(".json")?).ok()?
         })
         .collect();
     all.sort_by(|a, b| (a.manifest.at, &a.name).cmp(&(b.manifest.at, &b.name)));
     all
+}
+
+/// The same of a directory that may be another's, or not there: then there are none.
+pub fn all_at(directory: &Path) -> Vec<Entry> {
+    super::opened(directory).map_or_else(|_| Vec::new(), |directory| all_in(&directory))
 }

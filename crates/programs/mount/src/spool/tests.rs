@@ -6,7 +6,9 @@
 
 use super::*;
 use bytes::Bytes;
+use rustix::fs::{CWD, renameat_with};
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::sync::atomic::{AtomicBool, Ordering};
 use tieline_owed::spool::{Piece, Place};
 use tieline_types::{Caller, ErrorKind, Time, Version};
 
@@ -49,7 +51,7 @@ async fn bytes_lie_at_their_places_and_nobody_else_reads_them() {
         lost(Place::Appended, b"two", Claim::Answered),
     ];
     assert!(spool.keep(all).await.iter().all(Result::is_ok));
-    let entries = entry::all_in(&directory);
+    let entries = entry::all_at(&directory);
     let [entry] = entries.as_slice() else { panic!("{entries:?}") };
     let ranges = |entry: &Entry| -> Vec<Range<u64>> {
         entry.manifest.placed.iter().map(|part| part.range()).collect()
@@ -68,14 +70,14 @@ async fn bytes_lie_at_their_places_and_nobody_else_reads_them() {
     spool.forget(FILE, Claim::Open).await;
     let now = Base { version: Some(Version(9)), mtime: None, size: 10 };
     spool.changed(FILE, now, vec![9..10]).await;
-    let entry = &entry::all_in(&directory)[0];
+    let entry = &entry::all_at(&directory)[0];
     assert_eq!(ranges(entry), [8..9, 10..13]);
     let base = entry.manifest.base.as_ref().unwrap();
     assert!(base.is_of(Version(9), Time::default(), 0));
     assert!(!base.is_of(Version(3), Time::default(), 10));
     spool.changed(FILE, now, vec![0..u64::MAX]).await;
     spool.forget(FILE, Claim::Answered).await;
-    assert!(entry::all_in(&directory).is_empty());
+    assert!(entry::all_at(&directory).is_empty());
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1, "the lock alone");
 }
 
@@ -89,7 +91,7 @@ async fn a_spool_that_is_full_says_so_and_has_room_again() {
     assert!(refused.contains("full") && refused.contains("spool-size"), "{refused}");
     spool.answered(FILE).await;
     spool.forget(FILE, Claim::Open).await;
-    let entry = entry::all_in(&directory).remove(0);
+    let entry = entry::all_at(&directory).remove(0);
     assert_eq!(entry.manifest.bytes(), 5, "nobody is told of it any more");
     entry.remove().unwrap();
     assert_eq!(keep(5, b"6789").await, [Ok(())], "it was put back");
@@ -110,12 +112,37 @@ async fn a_manifest_that_is_half_written_counts_for_nothing() {
     let place = tempfile::tempdir().unwrap();
     let (directory, spool) = spool(place.path(), 1 << 20);
     assert_eq!(spool.keep(vec![lost(Place::At(0), b"x", Claim::Answered)]).await, [Ok(())]);
-    let entry = &entry::all_in(&directory)[0];
+    let entry = &entry::all_at(&directory)[0];
     let manifest = File::options().write(true).open(entry.file("json")).unwrap();
     manifest.write_all_at(b"?", 0).unwrap();
-    assert!(entry::all_in(&directory).is_empty());
+    assert!(entry::all_at(&directory).is_empty());
     // A new entry takes no name of before.
     let (_, next) = self::spool(place.path(), 1 << 20);
     assert_eq!(next.keep(vec![lost(Place::At(0), b"y", Claim::Answered)]).await, [Ok(())]);
-    assert!(entry::all_in(&directory)[0].name.ends_with("-2"));
+    assert!(entry::all_at(&directory)[0].name.ends_with("-2"));
+}
+
+#[test]
+fn nothing_is_kept_where_somebody_puts_a_link_meanwhile() {
+    let place = tempfile::tempdir().unwrap();
+    let (directory, spool) = spool(place.path(), 1 << 20);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let keep = async || spool.keep(vec![lost(Place::At(0), b"x", Claim::Open)]).await;
+    assert_eq!(runtime.block_on(keep()), [Ok(())]);
+    let (outside, link) = (place.path().join("etc"), place.path().join("link"));
+    DirBuilder::new().mode(0o700).create(&outside).unwrap();
+    std::os::unix::fs::symlink(&outside, &link).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let flags = rustix::fs::RenameFlags::EXCHANGE;
+                renameat_with(CWD, &directory, CWD, &link, flags).unwrap();
+            }
+        });
+        let kept = (0..300).filter(|_| runtime.block_on(keep())[0].is_ok()).count();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(kept > 0);
+    });
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "something was written elsewhere");
 }

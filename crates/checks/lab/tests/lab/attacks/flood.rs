@@ -4,6 +4,7 @@
 use super::hostile::{Guise, Line, Scene};
 use super::spoofed;
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -335,6 +336,32 @@ pub fn sessions(federation: &Federation) -> Result<()> {
     touches(federation, "among-many", &[], |count| count < FILES)?;
     let peak = memory.peak()?;
     eprintln!("{opened} sessions: {peak} bytes");
+    ensure!(peak < MEMORY_MAX, "the MDS took {peak} bytes of memory");
+    Ok(())
+}
+
+/// Takes connections until there are no more to be had, and keeps them.
+pub fn connections(federation: &Federation) -> Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?;
+    let address = address_of(federation, "mds-uf")?;
+    let memory = Memory::of(federation, "mds-uf")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let (taken, refused) = runtime.block_on(async {
+        let mut taken = vec![];
+        loop {
+            match Raw::dial(&address, 7).await {
+                Ok(raw) => taken.push(raw),
+                Err(refused) => return (taken, refused.to_string()),
+            }
+        }
+    });
+    ensure!(refused.contains("as many connections to this server as one may have"), "{refused}");
+    // Another of the same host, and who was there before.
+    runtime.block_on(Raw::dial(&address, 8)).context("another client of the party")?;
+    touches(federation, "among-many-connections", &[], |count| count < FILES)?;
+    let peak = memory.peak()?;
+    eprintln!("{} connections: {peak} bytes", taken.len());
     ensure!(peak < MEMORY_MAX, "the MDS took {peak} bytes of memory");
     Ok(())
 }

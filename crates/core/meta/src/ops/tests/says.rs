@@ -37,6 +37,21 @@ async fn program(client: &Client, text: &str) -> FileId {
     id
 }
 
+/// Bob's bytes, to go over a program.
+async fn copy_over(client: &Client, file: FileId) -> CopyRange {
+    let own = client.call(create(ROOT, "own", 0o666)).await.unwrap().open.attributes.id;
+    client.by(&bob()).commit(own, vec![inline(0, b"another")]).await;
+    CopyRange {
+        from: own,
+        from_offset: 0,
+        to: file,
+        to_offset: 0,
+        length: 7,
+        mtime: SetTime::Now,
+        clears_setid: false,
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn setuid_goes_with_the_bytes_whatever_the_client_says() {
     let house = House::proven().await;
@@ -49,17 +64,7 @@ async fn setuid_goes_with_the_bytes_whatever_the_client_says() {
         assert_eq!(after.mode, Mode::new(0o777));
     }
     let file = program(&client, "copy").await;
-    let own = client.call(create(ROOT, "own", 0o666)).await.unwrap().open.attributes.id;
-    bob.commit(own, vec![inline(0, b"another")]).await;
-    let copy = CopyRange {
-        from: own,
-        from_offset: 0,
-        to: file,
-        to_offset: 0,
-        length: 7,
-        mtime: SetTime::Now,
-        clears_setid: false,
-    };
+    let copy = copy_over(&client, file).await;
     assert_eq!(bob.call(copy).await.unwrap().attributes.mode, Mode::new(0o777));
     // Root may keep it, where his kernel says so.
     let file = program(&client, "root").await;
@@ -118,19 +123,10 @@ async fn times_that_come_with_bytes_go_as_far_as_writing_does() {
     let client = house.client().await;
     let bob = client.by(&bob());
     let file = program(&client, "f").await;
-    let own = client.call(create(ROOT, "own", 0o666)).await.unwrap().open.attributes.id;
-    bob.commit(own, vec![inline(0, b"another")]).await;
+    let copy = copy_over(&client, file).await;
     for seconds in [5, 1 << 40] {
         let mtime = SetTime::At(Time { seconds, nanos: 0 });
-        let copy = CopyRange {
-            from: own,
-            from_offset: 0,
-            to: file,
-            to_offset: 0,
-            length: 7,
-            mtime,
-            clears_setid: false,
-        };
+        let copy = CopyRange { mtime, ..copy.clone() };
         let write = Commit { mtime, ..commit(file, vec![inline(0, b"another")]) };
         for request in [Request::from(write), Request::from(copy)] {
             let before = client.stat(file).await;

@@ -498,3 +498,43 @@ async fn what_is_open_beside_a_change_is_known_before_the_next_change() {
     tokio::join!(owner.create(dir, "new"), async { other.call(unlink(dir, "f")).await.unwrap() });
     assert_eq!(house.count(b'o').await, 1, "it is kept for him");
 }
+
+/// What a request of it that still runs notes would stay until the next start.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_ends_while_it_asks_leaves_nothing() {
+    let house = House::new().await;
+    let (writer, other) = (house.client().await, house.client().await);
+    let file = writer.create(ROOT, "f").await;
+    house.clients.set(writer.session, Manner::Ignores);
+    let ending = async {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        house.mdt.end_session(other.session).await.unwrap();
+    };
+    let (opened, ()) = tokio::join!(other.call(open(file, true, true)), ending);
+    assert!(opened.is_ok(), "it was under way: {opened:?}");
+    assert!(!house.mdt.openers(file).contains(&other.session));
+    assert!(!house.mdt.writers.has_others(writer.session, file));
+    assert!(!house.mdt.walks.holds(other.session, file));
+    // One that it asks afterwards is refused before.
+    assert_eq!(other.kind_of(open(file, true, true)).await, Some(ErrorKind::SessionLost));
+    assert!(house.mdt.callers.of(other.session).is_empty());
+}
+
+/// The same where the client gives up the request.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_ends_while_its_request_is_dropped_leaves_nothing() {
+    let house = House::new().await;
+    let (writer, other) = (house.client().await, house.client().await);
+    let file = writer.create(ROOT, "f").await;
+    house.clients.set(writer.session, Manner::Ignores);
+    let mut opening = Box::pin(other.call(open(file, true, true)));
+    let wait = Duration::from_millis(10);
+    assert!(tokio::time::timeout(wait, &mut opening).await.is_err());
+    house.mdt.end_session(other.session).await.unwrap();
+    // As far as what it waits for next.
+    let step = Duration::from_secs(60);
+    let _ = tokio::time::timeout(step, &mut opening).await;
+    drop(opening);
+    assert!(!house.mdt.openers(file).contains(&other.session));
+    assert!(!house.mdt.writers.has_others(writer.session, file));
+}
