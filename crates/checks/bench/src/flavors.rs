@@ -13,7 +13,7 @@ use crate::files::{Playground, read_file};
 use crate::sweep::Gathered;
 use crate::{Settings, cost, line, sharing};
 use anyhow::{Context, Result, ensure};
-use limit::{Cipher, Plain};
+use limit::{Cipher, Spent};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -34,6 +34,8 @@ const AIMS: [Aim; 4] = [
     Aim { flavor: "krb5i", rate: 0.95, per_cpu: 1.0 / 1.10, metadata: None },
     Aim { flavor: "krb5p", rate: 0.88, per_cpu: 1.0 / 1.35, metadata: Some(0.9) },
 ];
+/// Those that seal bulk.
+const SEALED: [&str; 2] = ["krb5i", "krb5p"];
 /// Of the large file: what was written over is kept on the disk for a while, and much is.
 const SHARE: u64 = 2;
 /// What sealed bytes are to reach of the rate that is possible.
@@ -68,6 +70,20 @@ pub fn measure(settings: &Settings, to: &mut Gathered<'_>) -> Result<()> {
             eprintln!("measuring: {flavor}, far");
             let measured = measure_far(flavor, size, plain, secured);
             to.keep_if_measured(&format!("{flavor}, far"), measured);
+        }
+    })
+}
+
+/// Of all that only how near sealed bytes come to what is possible.
+pub fn measure_protection(settings: &Settings, to: &mut Gathered<'_>) -> Result<()> {
+    let size = settings.size / SHARE;
+    let near = |sec| Plan::proven(&["--sec", sec]);
+    side_by_side(&near("null"), &near(SEALED[0]), |plain, secured| {
+        for flavor in SEALED {
+            eprintln!("measuring: {flavor}");
+            let ruled = secured.rule(flavor);
+            let of = || of_limits(flavor, size, settings.turns, (plain, secured));
+            to.keep_if_measured(flavor, ruled.and_then(|()| of()));
         }
     })
 }
@@ -144,21 +160,42 @@ impl<'f> Ground<'f> {
         Ok(processes)
     }
 
-    fn timed_write(&self, size: u64) -> Result<(&'static str, Plain)> {
+    fn timed_write(&self, size: u64) -> Result<(&'static str, Spent)> {
         let processes = self.processes()?;
-        let plain = timed(&processes, || self.write(size).map(drop))?;
+        let plain = self.timed(&processes, || self.write(size).map(drop))?;
         Ok(("sequential write, fsync", plain))
     }
 
     /// By a client that has not seen the file, whose mount is not counted.
-    fn timed_read(&self) -> Result<(&'static str, Plain)> {
+    fn timed_read(&self) -> Result<(&'static str, Spent)> {
         let mount = self.federation.mount_again()?;
         let mut processes = self.processes()?;
         processes.push(cost::pid_of_mount(self.federation, &mount)?);
         let large = self.below(&mount)?.join("large");
-        let plain = timed(&processes, || read_file(&large).map(drop))?;
+        let plain = self.timed(&processes, || read_file(&large).map(drop))?;
         self.federation.unmount(&mount)?;
         Ok(("sequential read, cold", plain))
+    }
+
+    fn timed(&self, processes: &[i64], work: impl FnOnce() -> Result<()>) -> Result<Spent> {
+        let crossed_before = self.crossed()?;
+        let (before, begun) = (cost::seconds_of(processes)?, Instant::now());
+        work()?;
+        let wall = begun.elapsed().as_secs_f64();
+        let processors = cost::seconds_of(processes)? - before;
+        Ok(Spent { wall, processors, crossed: (self.crossed()? - crossed_before) as f64 })
+    }
+
+    /// Bytes of bulk that servers sent and received so far.
+    fn crossed(&self) -> Result<u64> {
+        let mut bytes = 0;
+        for name in SERVERS {
+            let server = self.federation.process(name)?;
+            for way in ["tieline_bulk_sent_bytes_total", "tieline_bulk_received_bytes_total"] {
+                bytes += self.federation.counted(&server, way, "")?;
+            }
+        }
+        Ok(bytes)
     }
 
     /// MB written and read back for each second on a processor, of servers, clients and the reader.
@@ -180,13 +217,6 @@ impl<'f> Ground<'f> {
         let path = self.directory.path();
         Ok(1e3 / sharing::hand_over(path, &self.below(&self.other)?, HAND_OVERS)?)
     }
-}
-
-fn timed(processes: &[i64], work: impl FnOnce() -> Result<()>) -> Result<Plain> {
-    let (before, begun) = (cost::seconds_of(processes)?, Instant::now());
-    work()?;
-    let wall = begun.elapsed().as_secs_f64();
-    Ok(Plain { wall, processors: cost::seconds_of(processes)? - before })
 }
 
 /// A flavor by turns with null: bytes, and what they and metadata cost.
@@ -226,18 +256,26 @@ fn measure_near(
     let handed = compare(what, "null", Unit::PerSecond, metadata, &|on| on.hand_overs())?;
     let (write, read) = (point(flavor, "write, near"), read.at(point(flavor, "read, near")));
     let mut figures = vec![wrote.at(write), read, cost, handed];
-    if ["krb5i", "krb5p"].contains(&flavor) {
-        let cipher = Cipher::measure(flavor == "krb5p")?;
-        let works: [Timed; 2] = [|on, size| on.timed_write(size), |on, _| on.timed_read()];
-        for work in works {
-            figures.push(of_limit(flavor, cipher, (size, turns), work, (plain, secured))?);
-        }
+    if SEALED.contains(&flavor) {
+        figures.extend(of_limits(flavor, size, turns, (plain, secured))?);
     }
     Ok(figures)
 }
 
+/// Cold reads and writes of a flavor that seals bulk, by what is possible.
+fn of_limits(
+    flavor: &str,
+    size: u64,
+    turns: usize,
+    grounds: (&Ground<'_>, &Ground<'_>),
+) -> Result<Vec<Figure>> {
+    let cipher = Cipher::measure(flavor == "krb5p")?;
+    let works: [Timed; 2] = [|on, size| on.timed_write(size), |on, _| on.timed_read()];
+    works.map(|work| of_limit(flavor, cipher, (size, turns), work, grounds)).into_iter().collect()
+}
+
 /// Some work on a file of that size, and what it took.
-type Timed = fn(&Ground<'_>, u64) -> Result<(&'static str, Plain)>;
+type Timed = fn(&Ground<'_>, u64) -> Result<(&'static str, Spent)>;
 
 /// A flavor's rate by turns with the one that is possible, by what null takes in the same turn.
 fn of_limit(
@@ -254,11 +292,15 @@ fn of_limit(
         format!("{flavor}: {what}, by the limit"),
         Unit::MegabytesPerSecond,
         turns,
-        Box::new(|| Ok(rate(work(secured, size)?.1.wall))),
+        Box::new(|| {
+            let Spent { wall, processors, .. } = work(secured, size)?.1;
+            eprintln!("  {flavor}: {what}: took {wall:.3} s, {processors:.2} s of processors");
+            Ok(rate(wall))
+        }),
         vec![(
             "the limit",
             Box::new(|| {
-                let (least, terms) = cipher.least(size, work(plain, size)?.1, processors);
+                let (least, terms) = cipher.least(work(plain, size)?.1, processors);
                 eprintln!("  {flavor}: {what}: {terms}");
                 Ok(rate(least))
             }),

@@ -123,7 +123,7 @@ enum When {
 type Part = fn(&Settings, &mut Gathered<'_>) -> Result<()>;
 
 /// The parts, by the names that `--only` takes; those in a mount near by are [`mount`]'s.
-const PARTS: [(&str, When, Part); 13] = [
+const PARTS: [(&str, When, Part); 14] = [
     ("wire", When::Usual, |settings, to| to.keep(vec![wire::measure(settings)?])),
     ("store", When::Usual, |settings, to| to.keep(store::measure(settings)?)),
     ("metadata", When::Usual, |settings, to| to.keep(metadata::measure(settings)?)),
@@ -135,6 +135,7 @@ const PARTS: [(&str, When, Part); 13] = [
     ("recall", When::Drawn, |settings, to| to.keep(recall::measure(settings)?)),
     ("caches", When::Drawn, caches::measure),
     ("flavors", When::Drawn, flavors::measure),
+    ("protection", When::Named, flavors::measure_protection),
     ("connections", When::Named, |settings, to| to.keep(connections::measure(settings)?)),
     ("crowd", When::Named, |settings, to| to.keep(crowd::measure(settings)?)),
 ];

@@ -20,7 +20,7 @@ struct Arguments {
     /// Parts: wire, store, metadata, scale, large, random, small, listing, sharing, programs, cost
     /// [default: all of these]; scram, tree, reads, recall, caches, flavors [default with
     /// `--charts`: all of these]; smallfiles,
-    /// connections, crowd
+    /// connections, crowd, protection
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Size of the large file

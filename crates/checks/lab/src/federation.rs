@@ -253,6 +253,30 @@ impl Federation {
             .with_context(|| format!("no process {name} in {status:#}"))
     }
 
+    /// What a process says of a metric, all its labels together that have `label` in them.
+    pub fn counted(&self, process: &Value, metric: &str, label: &str) -> Result<u64> {
+        let admin = process["admin"].as_str().context("an admin address")?;
+        let asked = format!("http://{admin}/metrics");
+        let mut command = match process["netns"].as_str() {
+            Some(netns) => {
+                let mut command = Command::new("nsenter");
+                command.arg(format!("--net={netns}")).arg("curl");
+                command
+            }
+            None => Command::new("curl"),
+        };
+        command.args(["--silent", "--fail"]).arg(asked);
+        let said = program::finish(&mut command, DEADLINE)?.succeed("curl")?;
+        let of_metric = |line: &&str| {
+            let rest = line.strip_prefix(metric);
+            rest.is_some_and(|rest| rest.starts_with(['{', ' '])) && line.contains(label)
+        };
+        let values = said.lines().filter(of_metric).map(|line| {
+            line.rsplit(' ').next().and_then(|value| value.parse::<u64>().ok()).context("a count")
+        });
+        values.sum()
+    }
+
     /// Sends a signal to one of the federation's processes.
     pub fn signal(&self, name: &str, signal: Signal) -> Result<()> {
         let pid = self.process(name)?["pid"].as_i64().context("a process has a pid")?;

@@ -61,6 +61,9 @@ const WINDOW_FIRST: u64 = 512 << 10;
 const WINDOW_FIRST_FAR: u64 = 1 << 20;
 /// At least so much for those who read on and on.
 const WINDOW_LEAST: u64 = 8 << 20;
+/// So far beyond what is fetched is a reader told where bytes are, if he has read as much: a page
+/// of extents takes a round trip, in which a cache of this machine gives more than a window.
+const EXTENTS_AHEAD: u64 = 256 << 20;
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 /// A part of a read.
@@ -196,6 +199,7 @@ impl Shared {
         let width = if advice.is_announced { Width::Guess } else { Width::Ahead };
         for ahead in &advice.ahead {
             self.read_ahead(open, ahead.clone(), (width, reader));
+            self.look_ahead(open, ahead.end..ahead.end + advice.before.min(EXTENTS_AHEAD));
         }
         for run in &foretold.ranges {
             self.read_ahead(open, run.clone(), (Width::Guess, Reader::File(open.file.id)));
@@ -536,7 +540,7 @@ impl Shared {
             }
         });
         if !unknown.is_empty() {
-            self.read_ahead_later(open, unknown, (width, reader));
+            self.read_ahead_later(open, unknown, Some((width, reader)));
         }
         for extent in pieces.into_iter().filter_map(|piece| piece.extent) {
             if let Extent { length, content: Content::Chunk(chunk), offset } = extent
@@ -552,24 +556,32 @@ impl Shared {
 }
 
 impl Shared {
-    /// The same, where it is not known yet what the range is made of.
+    /// Learns what a reader will come to is made of, unless somebody does already.
+    fn look_ahead(self: &Arc<Self>, open: &Arc<FileHandle>, range: Range<u64>) {
+        let missing = open.file.with(|state| {
+            let end = range.end.min(state.size);
+            state.extents.unknown(range.start.min(end)..end).map(|from| from..end)
+        });
+        if let (Some(missing), Ok(_)) = (missing, open.looking.try_lock()) {
+            self.read_ahead_later(open, missing, None);
+        }
+    }
+
+    /// The same, and then reads ahead, if that is wanted.
     fn read_ahead_later(
         self: &Arc<Self>,
         open: &Arc<FileHandle>,
         range: Range<u64>,
-        how: (Width, Reader),
+        how: Option<(Width, Reader)>,
     ) {
         let (shared, open) = (self.clone(), open.clone());
         tokio::spawn(async move {
             let _one = open.looking.lock().await;
-            let seen =
-                shared.view_committed(&open.caller, &open.file, std::slice::from_ref(&range)).await;
-            if seen.is_err() {
-                // Whoever reads it will hear why.
-                return;
-            }
+            let wanted = std::slice::from_ref(&range);
+            let seen = shared.view_committed(&open.caller, &open.file, wanted).await;
             let is_known = open.file.with(|state| state.extents.unknown(range.clone()).is_none());
-            if is_known {
+            // Where it failed, whoever reads it will hear why.
+            if let (Ok(()), true, Some(how)) = (seen, is_known, how) {
                 shared.read_ahead(&open, range, how);
             }
         });

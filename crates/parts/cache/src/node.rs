@@ -188,6 +188,11 @@ impl NodeCache {
         found
     }
 
+    /// Is nearly all of a chunk here, by what its file takes? The disk is not asked.
+    pub fn is_full(&self, known: &Known) -> bool {
+        lock(&self.inner.index).space(known.chunk) >= known.length
+    }
+
     fn missed(&self, bytes: u64) {
         METRICS.cache_missed_bytes.with_label_values(&[NAME]).inc_by(bytes);
     }

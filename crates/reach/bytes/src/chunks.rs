@@ -78,7 +78,9 @@ impl Chunks {
     ) -> Vec<Segment> {
         let length = chunk.length;
         let is_far = self.osts.is_far(chunk);
-        let request = if is_far { REQUEST_FAR } else { REQUEST_MAX };
+        // A cache of this node answers long requests as soon as short ones.
+        let is_here = self.node.as_ref().is_some_and(|node| node.is_full(chunk));
+        let request = if is_far && !is_here { REQUEST_FAR } else { REQUEST_MAX };
         let is_small = is_far && length <= SMALL;
         if is_small {
             self.memory.linger(chunk.chunk);

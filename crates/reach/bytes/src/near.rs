@@ -32,6 +32,10 @@ pub struct Near {
 pub trait NodeCache: Send + Sync {
     /// What is here of a range: runs of verified bytes within it, in order, with their offsets.
     async fn find(&self, chunk: &ChunkRef, range: Range<u64>) -> Vec<(u64, Bytes)>;
+    /// Is nearly all of a chunk here, as far as is known without a look at the disk?
+    fn is_full(&self, _chunk: &ChunkRef) -> bool {
+        false
+    }
     /// Keeps verified bytes of a chunk from `offset`, sooner or later.
     fn keep(&self, chunk: &ChunkRef, offset: u64, bytes: Bytes);
 

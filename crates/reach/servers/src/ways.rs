@@ -1,11 +1,12 @@
 //! The connections to one server: how many, which one takes the next request, and how far it is.
 //!
 //! One stream is limited by its window, its buffers and its losses: several fill a long way better.
-//! Near servers get few. A request goes to the connection that has the fewest bytes under way, so
-//! that one that lost a packet gets less to do. Connections are made before they are needed, since
-//! each must find out the rate of its way by itself: it begins with 14 KB per round trip (RFC 6928)
-//! and doubles that with each. So a far one is filled as soon as it stands: it carries a little
-//! that nobody waits for, and who reads first does not wait for that.
+//! Near servers get one, and more for what is long where several workers can seal and open. A
+//! request goes to the connection that has the fewest bytes under way, so that one that lost a
+//! packet gets less to do. Connections are made before they are needed, since each must find out
+//! the rate of its way by itself: it begins with 14 KB per round trip (RFC 6928) and doubles that
+//! with each. So a far one is filled as soon as it stands: it carries a little that nobody waits
+//! for, and who reads first does not wait for that.
 //!
 //! Where each loss slows a stream down, who reads much for long gets more of them; those are not
 //! filled.
@@ -22,11 +23,18 @@ use tieline_net::{CallError, Channel};
 use tieline_types::Caller;
 use tieline_wire::data::Fill;
 use tieline_world::Bulk;
+use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-/// To a server nearby: one for long answers beside one for others.
+/// To a server nearby: the second is there for when the first is not.
 const NEAR: usize = 2;
+/// The same where as many workers seal and open: each has what goes by one connection, which takes
+/// longer than what the reader does with it where a processor protects 2 GB/s. Where one worker has
+/// all, two connections only share its cache: a write under krb5p took a tenth longer.
+const NEAR_MOST: usize = 4;
+/// What moves so much is long: connections are made for it.
+const LONG_FROM: u64 = 1 << 20;
 /// To a far one. The default buffers of eight hold 32 MiB.
 const FAR: usize = 8;
 /// To a far one whose streams each loss slows down, while much is asked for, for long. Over 50 ms
@@ -127,7 +135,7 @@ impl Ways {
 
     fn in_use(&self) -> &[Way] {
         let count = match self.is_far() {
-            false => NEAR,
+            false => near().max(NEAR),
             true if self.are_many() => FAR_MOST,
             true => FAR,
         };
@@ -137,6 +145,9 @@ impl Ways {
     /// The connection for a request that moves about `weight` bytes: of those that stand, one with
     /// the least under way.
     pub(crate) fn choose(&self, weight: u64) -> Option<Chosen> {
+        if weight >= LONG_FROM && !self.is_far() {
+            self.warm_up_to(near());
+        }
         // Nobody else asks for how long it lasts.
         if self.slows_at_losses.load(Ordering::Relaxed) {
             lock(&self.busy).asked(weight);
@@ -183,12 +194,21 @@ impl Ways {
     /// Makes the connections that are to be expected: the first, and when that says that the server
     /// is far, all.
     pub fn warm(&self) {
-        let wanted = if self.is_far() { self.in_use().len() } else { 1 };
+        self.warm_up_to(if self.is_far() { self.in_use().len() } else { 1 });
+    }
+
+    fn warm_up_to(&self, wanted: usize) {
         let done = self.warmed.fetch_max(wanted, Ordering::Relaxed);
         for way in self.ways.iter().take(wanted).skip(done) {
             way.channel.warm();
         }
     }
+}
+
+/// Connections to a near server that what is long is worth.
+fn near() -> usize {
+    let workers = Handle::try_current().map_or(1, |here| here.metrics().num_workers());
+    workers.clamp(1, NEAR_MOST)
 }
 
 impl Busy {

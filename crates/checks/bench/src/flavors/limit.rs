@@ -1,5 +1,5 @@
-//! The rate that protected bytes cannot pass on this machine: each is sealed once and opened once,
-//! by a cipher whose rate is known, beside all that null costs.
+//! The rate that protected bytes cannot pass on this machine: each that crosses a connection is
+//! sealed once and opened once, by a cipher whose rate is known, beside all that null costs.
 
 use anyhow::{Result, anyhow};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
@@ -15,12 +15,14 @@ pub struct Cipher {
     pub opening: f64,
 }
 
-/// What flavor null took for the same work.
+/// What some work took.
 #[derive(Clone, Copy, Debug)]
-pub struct Plain {
+pub struct Spent {
     pub wall: f64,
     /// Seconds of processors, of clients and servers together.
     pub processors: f64,
+    /// Bytes of bulk that crossed connections, by what servers counted.
+    pub crossed: f64,
 }
 
 impl Cipher {
@@ -38,42 +40,37 @@ impl Cipher {
             };
             tag.map(drop).map_err(broken)
         })?;
-        let sealed = {
-            let mut sealed = segment.clone();
-            let tag = match is_private {
-                true => key.seal_in_place_separate_tag(nonce(), Aad::empty(), &mut sealed),
-                false => key.seal_in_place_separate_tag(nonce(), Aad::from(&segment), &mut []),
-            };
-            let tag = tag.map_err(broken)?;
-            if !is_private {
-                sealed.clear();
-            }
-            sealed.extend_from_slice(tag.as_ref());
-            sealed
+        let mut sealed = segment.clone();
+        let tag = match is_private {
+            true => key.seal_in_place_separate_tag(nonce(), Aad::empty(), &mut sealed),
+            false => key.seal_in_place_separate_tag(nonce(), Aad::from(&segment), &mut []),
         };
-        let mut opened = sealed.clone();
+        let tag = tag.map_err(broken)?;
+        let mut opened = vec![0; SEGMENT];
         let opening = rate(|| {
-            // Copied within the processor's cache: a small part of the whole.
-            opened.copy_from_slice(&sealed);
-            let plain = match is_private {
-                true => key.open_in_place(nonce(), Aad::empty(), &mut opened),
-                false => key.open_in_place(nonce(), Aad::from(&segment), &mut opened),
+            let (aad, secret) = match is_private {
+                true => (&[][..], &sealed[..]),
+                false => (&segment[..], &[][..]),
             };
-            plain.map(|_| ()).map_err(broken)
+            let place = &mut opened[..secret.len()];
+            key.open_separate_gather(nonce(), Aad::from(aad), secret, tag.as_ref(), place)
+                .map_err(broken)
         })?;
         Ok(Self { sealing, opening })
     }
 
-    /// Seconds that `bytes` take at least on so many processors, and how that comes about.
-    pub fn least(self, bytes: u64, plain: Plain, processors: f64) -> (f64, String) {
-        let (sealing, opening) = (bytes as f64 / self.sealing, bytes as f64 / self.opening);
-        let busy = (plain.processors + sealing + opening) / processors;
-        let least = plain.wall.max(busy);
+    /// Seconds that work takes at least on so many processors, by what it took under flavor null,
+    /// and how that comes about.
+    pub fn least(self, null: Spent, processors: f64) -> (f64, String) {
+        let Spent { wall, processors: busy_null, crossed } = null;
+        let (sealing, opening) = (crossed / self.sealing, crossed / self.opening);
+        let busy = (busy_null + sealing + opening) / processors;
+        let least = wall.max(busy);
         let terms = format!(
-            "at least {least:.2} s: null {:.2} s; processors ({:.2} s + sealing {sealing:.2} s at \
-             {:.1} GB/s + opening {opening:.2} s at {:.1} GB/s) / {processors} = {busy:.2} s",
-            plain.wall,
-            plain.processors,
+            "at least {least:.3} s: null {wall:.3} s; processors ({busy_null:.2} s + sealing \
+             {:.0} MB {sealing:.3} s at {:.1} GB/s + opening {opening:.3} s at {:.1} GB/s) / \
+             {processors} = {busy:.3} s",
+            crossed / 1e6,
             self.sealing / 1e9,
             self.opening / 1e9,
         );
@@ -97,10 +94,10 @@ mod tests {
     #[test]
     fn the_limit_is_the_line_or_the_processors() {
         let cipher = Cipher { sealing: 2e9, opening: 1e9 };
-        let idle = Plain { wall: 4.0, processors: 1.0 };
-        assert!((cipher.least(2_000_000_000, idle, 2.0).0 - 4.0).abs() < 1e-9);
-        let busy = Plain { wall: 2.0, processors: 4.0 };
-        let (least, terms) = cipher.least(2_000_000_000, busy, 2.0);
+        let idle = Spent { wall: 4.0, processors: 1.0, crossed: 2e9 };
+        assert!((cipher.least(idle, 2.0).0 - 4.0).abs() < 1e-9);
+        let busy = Spent { wall: 2.0, processors: 4.0, crossed: 2e9 };
+        let (least, terms) = cipher.least(busy, 2.0);
         assert!((least - 3.5).abs() < 1e-9, "{terms}");
     }
 

@@ -2,6 +2,7 @@
 //! is served, and what happens when somebody deletes. (Storages of a site: `storage.rs`.)
 
 use anyhow::{Context, Result, ensure};
+use rustix::fs::{Advice, fadvise};
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -94,6 +95,46 @@ fn what_came_from_far_away_is_kept_without_being_told() -> Result<()> {
         let status = lab.tieline(&["cache", "status", near.to_str().context("path")?])?;
         ensure!(status.contains("nothing is kept yet"), "{status}");
         ensure!(fs::read_dir(&caches)?.count() == 1);
+        Ok(())
+    })
+}
+
+/// Promise 205: A large file that was read from far away is read again without a data server: by
+/// the same mount, when the kernel has forgotten its pages, and by the next mount at that place.
+#[test]
+fn a_large_file_is_read_again_without_a_data_server() -> Result<()> {
+    if !tieline_lab::can_emulate_lines() {
+        return Ok(());
+    }
+    with_plan(&Plan::of(&["--netns", "--rtt", "20ms", "--sites", "uf"]), |lab| {
+        let wanted = bytes(8, 24 * CHUNK);
+        write(lab, "f", &wanted)?;
+        let far = folder(lab, "far")?;
+        let (mount, dir) = (far.to_str().context("path")?, lab.dir());
+        let words = ["dev", "mount", mount, "--dir", dir.to_str().context("path")?];
+        let server = lab.process("oss-uf")?;
+        let reads = || lab.counted(&server, "tieline_requests_total", "op=\"ReadObject\"");
+        let read = |what: &str| -> Result<u64> {
+            let before = reads()?;
+            ensure!(fs::read(far.join("f"))? == wanted, "{what}: other bytes");
+            Ok(reads()? - before)
+        };
+        lab.tieline(&words)?;
+        ensure!(read("first")? > 0, "it came from nowhere");
+        let is_kept = || {
+            let kept = report(&far).and_then(|told| number(&told, &["node", "bytes"]));
+            kept.is_ok_and(|bytes| bytes >= wanted.len() as u64)
+        };
+        program::until("all is kept", PATIENCE, is_kept)?;
+        ensure!(read("by the same mount")? == 0);
+        fadvise(fs::File::open(far.join("f"))?, 0, None, Advice::DontNeed)?;
+        let served = || number(&report(&far)?, &["node", "served_bytes"]);
+        let before = served()?;
+        ensure!(read("after the kernel forgot it")? == 0);
+        ensure!(served()? - before >= wanted.len() as u64 / 2, "the kernel had it still");
+        lab.unmount(&far)?;
+        lab.tieline(&words)?;
+        ensure!(read("by the next mount")? == 0);
         Ok(())
     })
 }

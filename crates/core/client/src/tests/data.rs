@@ -615,6 +615,30 @@ async fn a_sequential_reader_finds_its_bytes_there() {
     assert_eq!(fake.count(Op::ReadObject), before, "everything was ahead");
 }
 
+/// Who read much is told early where the next bytes are, also those beyond his window: a cache here
+/// gives more than that while a page of extents is on its way.
+#[tokio::test(start_paused = true)]
+async fn a_reader_who_reads_on_is_told_of_extents_beyond_his_window() {
+    const READ: usize = 16;
+    // A page has four extents here.
+    let pages = |chunks: usize| chunks / 4;
+    let fake = Fake::new();
+    let writer = fake.mount();
+    let (id, handle) = create(&writer, "a", READ_WRITE).await;
+    writer.write(handle, 0, noise(64 * CHUNK)).await.unwrap();
+    writer.flush(handle).await.unwrap();
+    let volume = fake.mount_with(Settings { window_max: 4 * CHUNK as u64, ..Settings::default() });
+    let handle = volume.open(&Caller::root(), id, READ_WRITE).await.unwrap().handle;
+    let before = fake.count(Op::GetExtents);
+    for offset in (0..READ * CHUNK).step_by(CHUNK / 4) {
+        volume.read(handle, offset as u64, CHUNK as u32 / 4).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let told = fake.count(Op::GetExtents) - before;
+    assert!(told >= pages(2 * READ) - 1, "{told} pages");
+    assert!(told <= pages(2 * READ + 8), "{told} pages: of no more than he read");
+}
+
 #[tokio::test(start_paused = true)]
 async fn holes_are_found_and_cut() {
     let fake = Fake::new();

@@ -12,8 +12,10 @@
 
 use crate::Known;
 use crate::lock;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use rustix::buffer::spare_capacity;
 use rustix::fs::{OFlags, Timespec, Timestamps, UTIME_NOW};
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
@@ -165,13 +167,12 @@ impl Entry {
     fn read_blocks(&self, first: u64, checks: &[u32]) -> io::Result<Bytes> {
         let offset = first * BLOCK as u64;
         let length = (checks.len() as u64 * BLOCK as u64).min(self.known.length - offset);
-        let mut bytes = BytesMut::zeroed(length as usize);
-        read_exact(&self.file, &mut bytes, data_start(self.known.length) + offset)?;
+        let bytes = read_new(&self.file, length, data_start(self.known.length) + offset)?;
         let mut blocks = bytes.chunks(BLOCK).zip(checks);
         if blocks.any(|(bytes, check)| crc32c(bytes) != *check) {
             return Err(damage("a block does not match its check"));
         }
-        Ok(bytes.freeze())
+        Ok(bytes.into())
     }
 
     /// Keeps the whole blocks of `bytes`, which lie at `offset`, as far as they are not there.
@@ -338,6 +339,22 @@ fn read_exact(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         io::ErrorKind::UnexpectedEof => damage("its file is too short"),
         _ => error,
     })
+}
+
+/// The same, of so many bytes, into room that is not zeroed first.
+fn read_new(file: &File, length: u64, offset: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(length as usize);
+    while (bytes.len() as u64) < length {
+        let at = offset + bytes.len() as u64;
+        match rustix::io::pread(file, spare_capacity(&mut bytes), at) {
+            Ok(0) => return Err(damage("its file is too short")),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    // The heap may have given more room than was asked for.
+    bytes.truncate(length as usize);
+    Ok(bytes)
 }
 
 fn damage(what: &'static str) -> io::Error {

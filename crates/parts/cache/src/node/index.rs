@@ -44,6 +44,11 @@ impl Index {
         !self.has_scanned || self.chunks.contains_key(&chunk)
     }
 
+    /// What the file of a chunk takes, as far as we know.
+    pub fn space(&self, chunk: ChunkId) -> u64 {
+        self.chunks.get(&chunk).map_or(0, |place| place.space)
+    }
+
     /// A file that was there before us.
     pub fn learn(&mut self, chunk: ChunkId, space: u64, used_ms: u64) {
         // What is in use already is counted.

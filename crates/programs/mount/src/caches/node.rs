@@ -106,6 +106,10 @@ impl NodeCache for NodePlug {
         }
     }
 
+    fn is_full(&self, chunk: &ChunkRef) -> bool {
+        self.now().is_some_and(|cache| cache.is_full(&Known::from(chunk)))
+    }
+
     fn keep(&self, chunk: &ChunkRef, offset: u64, bytes: Bytes) {
         let known = Known::from(chunk);
         match self.now() {

@@ -2,6 +2,7 @@
 
 use super::*;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use tieline_net::{Incoming, Outgoing, Standing};
 use tieline_types::{Grant, SessionId};
 use tieline_wire::Op;
@@ -77,6 +78,32 @@ fn far_servers_get_more_connections_made_ahead() {
     ways.warm();
     ways.warm();
     assert_eq!(told(), FAR, "each once");
+}
+
+/// How many connections to a near server were made, and by how many four long answers come.
+fn by_how_many_comes_what_is_long() -> (usize, usize) {
+    let (lines, ways) = ways();
+    let told = || lines.iter().filter(|line| line.warmed.load(Ordering::Relaxed) > 0);
+    let stand = || told().for_each(|line| *line.stands.lock().unwrap() = true);
+    ways.warm();
+    stand();
+    drop(ways.choose(LONG_FROM - 1));
+    assert_eq!(told().count(), 1, "nothing long was asked for");
+    drop(ways.choose(LONG_FROM));
+    stand();
+    let long: Vec<Chosen> = (0..4).filter_map(|_| ways.choose(LONG_FROM)).collect();
+    let used: BTreeSet<usize> = long.iter().map(|chosen| index(&lines, chosen)).collect();
+    (told().count(), used.len())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn what_is_long_comes_by_as_many_connections_as_there_are_workers() {
+    assert_eq!(by_how_many_comes_what_is_long(), (3, 3));
+}
+
+#[tokio::test]
+async fn one_worker_has_one_connection() {
+    assert_eq!(by_how_many_comes_what_is_long(), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
