@@ -6,7 +6,9 @@ use tieline_types::{
     Attributes, FileId, FileKind, Gid, Grant, GrantedId, Layout, MdtIndex, Mode, Time, Uid, Version,
 };
 use tieline_wire::meta::{DirectoryEntry, GetAttributes};
-use tieline_wire::trees::{FilesPage, Packed, TreeDirectory, TreeEntry, TreePage};
+use tieline_wire::trees::{
+    BundleList, BundleSigns, FilesPage, Packed, SizedFile, TreeDirectory, TreeEntry, TreePage,
+};
 use tieline_wire::{Envelope, FrameHeader, FrameKind, Request};
 
 /// Inputs of a target.
@@ -89,10 +91,13 @@ fn pages() -> Vec<Vec<u8>> {
         target: None,
     };
     let entries = vec![TreeEntry { entry, file: None, xattrs: None }];
-    let (is_end, trail) = (true, None);
-    let directories = vec![TreeDirectory { attributes, entries, is_end, trail }];
+    let signs = vec![BundleSigns { number: 1, signs: vec![FileId(7)] }];
+    let (is_end, bundles) = (true, Some(signs));
+    let directories = vec![TreeDirectory { attributes, entries, is_end, bundles }];
     let tree = TreePage { layouts: vec![Layout::default()], directories, is_cut: false };
     let files = FilesPage { layouts: vec![Layout::default()], files: vec![], count: 3 };
+    let sized = SizedFile { id: FileId(7), size: 9 };
+    let list = BundleList { directories: vec![FileId(7)], files: vec![sized] };
     let packed =
         |kind: u8, page: Packed| [&[kind][..], &page.length.to_le_bytes(), &page.bytes].concat();
     let plain = |kind: u8, page: Vec<u8>| [&[kind][..], &page].concat();
@@ -101,6 +106,8 @@ fn pages() -> Vec<Vec<u8>> {
         packed(1, Packed::new(&files)),
         plain(2, tieline_wire::encode(&tree)),
         plain(3, tieline_wire::encode(&files)),
+        packed(4, Packed::new(&list)),
+        plain(5, tieline_wire::encode(&list)),
     ]
 }
 

@@ -17,7 +17,8 @@ use tieline_wire::meta::*;
 use tieline_wire::quotas::Promise;
 use tieline_wire::ranges::CopyRange;
 use tieline_wire::trees::{
-    FilesPage, Packed, ReadFiles, ReadFilesReply, ReadTree, ReadTreeReply, TreePage,
+    BundleList, FilesPage, Packed, ReadBundle, ReadBundleReply, ReadFiles, ReadFilesReply,
+    ReadTree, ReadTreeReply, ReportBundle, TreePage,
 };
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
@@ -104,7 +105,13 @@ async fn furnish(root: &Client, owner: &Client) -> FileId {
     owner.call(xattr).await.expect("its owner may");
     owner.call(fixture::symlink(secret, "MARKED-l", "MARKED-target")).await.expect("its owner may");
     let below = owner.mkdir(secret, "MARKED-d").await;
-    owner.create(below, "MARKED-g").await;
+    let other = owner.create(below, "MARKED-g").await;
+    // A program of the owner's was everywhere.
+    for top in [ROOT, all, secret] {
+        let (directories, files) = (vec![all, secret, below], vec![file, shown, dropped, other]);
+        let told = owner.call(ReportBundle { root: top, directories, files }).await;
+        assert_eq!(told.map(|reply| reply.number), Ok(Some(0)), "the owner may see it all");
+    }
     secret
 }
 
@@ -126,6 +133,9 @@ fn unpacked(op: tieline_wire::Op, body: Vec<u8>) -> Vec<u8> {
         tieline_wire::Op::ReadFiles => tieline_wire::decode::<ReadFilesReply>(&body)
             .ok()
             .and_then(|reply| opened::<FilesPage>(&reply.page)),
+        tieline_wire::Op::ReadBundle => tieline_wire::decode::<ReadBundleReply>(&body)
+            .ok()
+            .and_then(|reply| opened::<BundleList>(&reply.list)),
         _ => None,
     };
     [body, page.unwrap_or_default()].concat()
@@ -151,7 +161,7 @@ fn call_of(call: &[u8]) -> Option<Request> {
     let range = LockRange { start: 0, end: 10 };
     let (kind_of, owner, mode) = (LockKind::Posix, 1, LockMode::Exclusive);
     let xattr = || XattrName::new("user.mark").expect("a name");
-    Some(match kind % 27 {
+    Some(match kind % 29 {
         0 => Lookup { parent: id, name: fixture::name(there) }.into(),
         1 => LookupParent { id }.into(),
         2 => GetAttributes { id }.into(),
@@ -217,6 +227,11 @@ fn call_of(call: &[u8]) -> Option<Request> {
             clears_setid: bit(0),
         }
         .into(),
+        26 => ReadBundle { root: id, number: 0 }.into(),
+        27 => {
+            let all: Vec<FileId> = (1..=IDS).map(FileId).collect();
+            ReportBundle { root: id, directories: all.clone(), files: all }.into()
+        }
         _ => RemoveXattr { id, name: xattr() }.into(),
     })
 }
@@ -224,6 +239,6 @@ fn call_of(call: &[u8]) -> Option<Request> {
 /// Each call once, and what a walk begins with.
 pub fn samples() -> Vec<Vec<u8>> {
     let ids = 0..IDS as u8;
-    let every = (0..27).flat_map(|kind| ids.clone().map(move |id| vec![kind, id, 1, 0b11]));
+    let every = (0..29).flat_map(|kind| ids.clone().map(move |id| vec![kind, id, 1, 0b11]));
     every.collect()
 }

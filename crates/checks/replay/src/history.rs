@@ -24,17 +24,20 @@ pub enum History {
     Changed,
     /// By ten different programs.
     Ten,
+    /// By the same program, and then by ten different ones.
+    OnceAndTen,
     /// By this very client.
     Again,
 }
 
-pub const HISTORIES: [History; 7] = [
+pub const HISTORIES: [History; 8] = [
     History::Never,
     History::Once,
     History::Twice,
     History::Thrice,
     History::Changed,
     History::Ten,
+    History::OnceAndTen,
     History::Again,
 ];
 
@@ -79,14 +82,17 @@ pub fn runs(
         change_one(&server, trace);
         found.insert(History::Changed, client(&server, trace, false)?.0);
     }
-    if wanted(History::Ten) {
+    for history in [History::Ten, History::OnceAndTen].into_iter().filter(|one| wanted(*one)) {
         let server = Arc::new(Mutex::new(Server::new(&trace.tree)));
+        if history == History::OnceAndTen {
+            client(&server, trace, false)?;
+        }
         let strangers = (0..10).map(|seed| stranger(&trace.tree, seed));
         let known = others.iter().filter(|other| other.name != trace.name).cloned();
         for other in known.chain(strangers).take(10) {
             client(&server, &other, false)?;
         }
-        found.insert(History::Ten, client(&server, trace, false)?.0);
+        found.insert(history, client(&server, trace, false)?.0);
     }
     Ok(found)
 }

@@ -4,11 +4,12 @@ use crate::tree::{Kind, Tree};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use tieline_foresight::walks::merge;
+use tieline_foresight::bundles::{are_same, joined, of_run, signs, to_replace};
+use tieline_format::mdt::{Bundle, BundleHead};
 use tieline_types::checksum::{BLOCK, block_checks};
 use tieline_types::{
     Attributes, ChunkRef, Content, ErrorKind, Extent, FileId, FileKind, Grant, GrantedId, Layout,
-    MdtIndex, Mode, Name, ObjectName, OstIndex, OstPlace, Time, Version,
+    MdtIndex, Mode, Name, ObjectName, OstIndex, OstPlace, Time, Uid, Version,
 };
 use tieline_wire::data::{ReadObject, ReadObjectReply};
 use tieline_wire::meta::*;
@@ -40,7 +41,8 @@ const PACKED: usize = 40;
 
 pub struct Server {
     pub tree: Tree,
-    pub trails: BTreeMap<FileId, Trail>,
+    /// By their roots, the one that was used last first.
+    pub bundles: BTreeMap<FileId, Vec<(BundleHead, Bundle)>>,
     layout: Layout,
 }
 
@@ -67,7 +69,7 @@ fn packed<T: minicbor::Encode<()>>(page: &T) -> (Packed, u64) {
 
 impl Server {
     pub fn new(tree: &Arc<Tree>) -> Self {
-        Self { tree: (**tree).clone(), trails: BTreeMap::new(), layout: Layout::default() }
+        Self { tree: (**tree).clone(), bundles: BTreeMap::new(), layout: Layout::default() }
     }
 
     pub fn answer(&mut self, request: Request) -> Result<Answer, Failure> {
@@ -105,14 +107,8 @@ impl Server {
             }
             Request::ReadTree(tree) => self.read_tree(&tree),
             Request::ReadFiles(files) => self.read_files(&files),
-            Request::ReportTrails(report) => {
-                let kept = report.trails.len() as u32;
-                for one in report.trails {
-                    let old = self.trails.entry(one.directory).or_default();
-                    *old = merge(old, &one.trail);
-                }
-                done::<ReportTrails>(&ReportTrailsReply { kept }, 1)
-            }
+            Request::ReportBundle(report) => self.report_bundle(&report),
+            Request::ReadBundle(which) => self.read_bundle(which),
             Request::ReadObject(read) => Ok(read_object(&read)),
             Request::GetLayout(_) => {
                 let (layout, stripe) = (self.layout.clone(), vec![OstIndex(0)]);
@@ -233,9 +229,15 @@ impl Server {
                 break;
             }
             units.insert(id);
-            let trail = self.trails.get(&id).filter(|_| after.is_none()).cloned();
+            let bundles = self.bundles.get(&id).filter(|_| after.is_none()).map(|known| {
+                let one = |(head, _): &(BundleHead, Bundle)| BundleSigns {
+                    number: head.number,
+                    signs: head.signs.clone(),
+                };
+                known.iter().map(one).collect()
+            });
             let attributes = self.attributes(id);
-            let mut told = TreeDirectory { attributes, entries: vec![], is_end: true, trail };
+            let mut told = TreeDirectory { attributes, entries: vec![], is_end: true, bundles };
             let mut below = vec![];
             for (name, &child) in &self.tree.nodes[number(id)].names {
                 if after.is_some_and(|after| name <= after) {
@@ -272,6 +274,41 @@ impl Server {
         let reply = ReadTreeReply { lease, page, capabilities: None, has_limits: None };
         let contents = told_contents;
         done::<ReadTree>(&reply, items).map(|answer| Answer { bytes, contents, ..answer })
+    }
+
+    fn report_bundle(&mut self, report: &ReportBundle) -> Result<Answer, Failure> {
+        let known = self.bundles.entry(report.root).or_default();
+        let mut new = of_run(&report.directories, &report.files);
+        let (by, used) = (Uid(0), Time { seconds: 0, nanos: 0 });
+        let mut number = known.len() as u32;
+        if let Some(at) = known.iter().position(|(_, one)| are_same(one, &new)) {
+            let (head, old) = known.remove(at);
+            (number, new) = (head.number, joined(&old, &new));
+        } else {
+            let heads: Vec<BundleHead> = known.iter().map(|(head, _)| head.clone()).collect();
+            if let Some(at) = to_replace(&heads, by) {
+                number = known.remove(at).0.number;
+            }
+        }
+        known.insert(0, (BundleHead { number, by, used, signs: signs(&new) }, new));
+        done::<ReportBundle>(&ReportBundleReply { number: Some(number) }, 1)
+    }
+
+    fn read_bundle(&self, which: ReadBundle) -> Result<Answer, Failure> {
+        let known = self.bundles.get(&which.root).into_iter().flatten();
+        let found =
+            known.filter(|(head, _)| head.number == which.number).map(|(_, one)| one).next();
+        let mut list = BundleList::default();
+        if let Some(bundle) = found {
+            list.directories = bundle.directories.iter().map(|one| one.id).collect();
+            let size = |id| self.tree.size(number(id));
+            let files = bundle.files.iter().map(|one| SizedFile { id: one.id, size: size(one.id) });
+            list.files = files.collect();
+        }
+        let items = list.files.len() + list.directories.len();
+        let (list, bytes) = packed(&list);
+        let answer = done::<ReadBundle>(&ReadBundleReply { list }, items);
+        answer.map(|answer| Answer { bytes, ..answer })
     }
 
     fn read_files(&self, files: &ReadFiles) -> Result<Answer, Failure> {

@@ -76,6 +76,15 @@ fn nor_where_nothing_was_tuned() {
     check(Some(&["latex", "macros", "import_tools"]), &[History::Never, History::Once]);
 }
 
+/// What ten others opened is not what this program opens; what it opened itself before them is.
+#[test]
+fn nor_does_what_other_programs_did() {
+    check(
+        Some(&["import_tools", "pip_install"]),
+        &[History::Never, History::Ten, History::OnceAndTen],
+    );
+}
+
 #[test]
 #[ignore = "takes minutes: all programs, all histories"]
 fn nothing_at_all_is_slower_for_what_was_learned() {

@@ -18,7 +18,8 @@ use std::time::Duration;
 use tieline_bytes::Whose;
 use tieline_foresight::ahead::Width;
 use tieline_foresight::walks::{
-    Coming, FilesJob, Flight, Job, Rest, SMALL_MAX, Under, VISIT_ENTRIES, Visit, Walk,
+    Coming, FilesJob, Flight, Job, Opened, QUIET, Rest, Run, SMALL_MAX, Under, VISIT_ENTRIES,
+    Visit, Walk, Which,
 };
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
@@ -26,7 +27,7 @@ use tieline_types::{
 };
 use tieline_wire::Welcome;
 use tieline_wire::trees::{
-    FileBytes, FilesPage, ReadFiles, ReadTree, ReadTreeReply, ReportTrails, TreePage,
+    BundleList, FileBytes, FilesPage, ReadBundle, ReadFiles, ReadTree, ReadTreeReply, TreePage,
 };
 use tokio::time::Instant;
 
@@ -42,8 +43,6 @@ const DEPTH: u32 = 64;
 const NEIGHBOURS_MAX: usize = 16 << 10;
 /// Bytes of small files that may be on their way, or here and not read yet.
 const FLYING_MAX: u64 = 16 << 20;
-/// The order of opens is reported so long after the first of them.
-const REPORT_AGE: Duration = Duration::from_secs(2);
 const REPORT_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is brought, by MDT.
@@ -86,11 +85,14 @@ impl Shared {
     /// Somebody looks for a name in a directory and the answer is here.
     pub(crate) fn walked(self: &Arc<Self>, caller: &Caller, directory: FileId) {
         let mdt = directory.mdt();
+        self.bulk.with(mdt, |walk| walk.enter(directory));
         if !self.bulk.with(mdt, |walk| walk.revisit(directory)) {
             return;
         }
         let parent = self.cache.lock().parent_of(directory);
-        if let Some(parent) = parent.filter(|&id| self.bulk.with(mdt, |walk| walk.walks_in(id))) {
+        if let Some(parent) =
+            parent.filter(|&id| self.bulk.with(mdt, |walk| walk.walks_in(id, directory)))
+        {
             let behind = Some(directory);
             let tables = self.cache.lock();
             let ids = tables.unknown_directories(caller, parent, behind, NEIGHBOURS_MAX);
@@ -117,7 +119,11 @@ impl Shared {
             (tables.parent_of(directory), tables.listing_mark(directory))
         };
         let coming = Coming { directory, parent, name, mark };
-        match self.bulk.with(mdt, |walk| walk.visit(caller, &coming)) {
+        let visit = self.bulk.with(mdt, |walk| {
+            walk.enter(directory);
+            walk.visit(caller, &coming)
+        });
+        match visit {
             Visit::Alone => false,
             Visit::Wait(flight) => {
                 landed(flight).await;
@@ -174,7 +180,7 @@ impl Shared {
             self.bulk.with(mdt, |walk| walk.enqueue(below, true));
         }
         drop(under);
-        self.expect_files(caller, mdt);
+        self.ask_bundles(caller, mdt);
         self.go_on(mdt);
     }
 
@@ -185,29 +191,70 @@ impl Shared {
         directories.iter().flat_map(of).collect()
     }
 
-    /// Puts files into the queue that others opened after those which are opened here.
-    fn expect_files(self: &Arc<Self>, caller: &Caller, mdt: MdtIndex) {
-        while let Some((directory, files)) = self.bulk.with(mdt, Walk::expect) {
-            let sizes: BTreeMap<FileId, u64> = {
-                let tables = self.cache.lock();
-                tables.small_files(caller, directory, None, SMALL_MAX).into_iter().collect()
-            };
-            let sized = |id| Some((id, *sizes.get(&id)?));
-            let files = files.into_iter().filter_map(sized).collect();
-            self.bulk.with(mdt, |walk| walk.enqueue_expected(files));
+    /// Asks what programs opened that this one may be.
+    fn ask_bundles(self: &Arc<Self>, caller: &Caller, mdt: MdtIndex) {
+        while let Some(which) = self.bulk.with(mdt, Walk::wanted_list) {
+            let (shared, caller) = (self.clone(), caller.clone());
+            tokio::spawn(async move {
+                if let Err(error) = shared.ask_bundle(&caller, which).await {
+                    tracing::debug!(%error, "what a program opened does not come");
+                }
+            });
         }
     }
 
-    /// Tells the MDS how programs go through directories, when they have gone on for a while.
-    async fn report_trails(self: Arc<Self>, caller: Caller, mdt: MdtIndex) {
-        tokio::time::sleep(REPORT_AGE).await;
-        for trails in self.bulk.with(mdt, Walk::report) {
-            let message = ReportTrails { trails };
-            let patience = self.settings.wait.min(REPORT_PATIENCE);
-            if let Err(error) = self.ask_mdt(&caller, mdt, message, patience).await {
-                // It was worth saying, no more.
-                tracing::debug!(%error, "the order of opens is not reported");
+    async fn ask_bundle(self: &Arc<Self>, caller: &Caller, which: Which) -> Result<()> {
+        let (Which { root, number }, mdt) = (which, which.root.mdt());
+        let told = self.ask(caller, root, ReadBundle { root, number }).await?;
+        let list: BundleList = open_page(&told.reply.list)?;
+        self.bulk.with(mdt, |walk| walk.learn_list(which, list));
+        self.go_on(mdt);
+        Ok(())
+    }
+
+    /// Tells the MDS what programs open, when they have opened nothing for a while.
+    async fn tell_runs(self: Arc<Self>, caller: Caller, mdt: MdtIndex) {
+        loop {
+            tokio::time::sleep(QUIET).await;
+            let (runs, goes_on) = self.bulk.with(mdt, |walk| walk.runs_to_tell(false));
+            for run in runs {
+                self.tell_run(&caller, mdt, run).await;
             }
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    /// The same of what goes on when the mount ends.
+    pub(crate) async fn tell_last_runs(&self, patience: Duration) {
+        let mdts: Vec<MdtIndex> = lock(&self.bulk.walks).keys().copied().collect();
+        let all = async {
+            for mdt in mdts.into_iter().filter(|mdt| self.may_ask_in_bulk(*mdt)) {
+                let told = self.bulk.with(mdt, |walk| (walk.runs_to_tell(true).0, walk.caller()));
+                for run in told.0 {
+                    self.tell_run(&told.1, mdt, run).await;
+                }
+            }
+        };
+        if tokio::time::timeout(patience, all).await.is_err() {
+            tracing::debug!("what was opened last is not told");
+        }
+    }
+
+    async fn tell_run(&self, caller: &Caller, mdt: MdtIndex, run: Run) {
+        let message = run.report(|id| self.cache.lock().way_up(id));
+        let Some(message) = message else { return };
+        let root = message.root;
+        let patience = self.settings.wait.min(REPORT_PATIENCE);
+        match self.ask_mdt(caller, mdt, message, patience).await {
+            Ok(told) => {
+                if let Some(number) = told.reply.number {
+                    self.bulk.with(mdt, |walk| walk.told(Which { root, number }, &run));
+                }
+            }
+            // It was worth saying, no more.
+            Err(error) => tracing::debug!(%error, "what a program opened is not told"),
         }
     }
 
@@ -223,7 +270,7 @@ impl Shared {
     }
 
     async fn bring_ahead(self: &Arc<Self>, mdt: MdtIndex, job: Job) {
-        let Job { roots, rest, entries, caller, under } = job;
+        let Job { roots, rest, entries, is_followed, caller, under } = job;
         // What came by another way needs not come again.
         let wanted: Vec<FileId> = {
             let tables = self.cache.lock();
@@ -232,7 +279,7 @@ impl Shared {
         let rest = rest.filter(|_| wanted.first() == roots.first());
         let message = ReadTree {
             roots: wanted.clone(),
-            depth: DEPTH,
+            depth: if is_followed { 0 } else { DEPTH },
             entries,
             bytes: PAGE_BYTES,
             contents_max: 0,
@@ -250,7 +297,8 @@ impl Shared {
                 let behind = wanted.iter().skip(last + 1).copied();
                 let unreached: Vec<FileId> = if is_cut { behind.collect() } else { vec![] };
                 let ids: Vec<FileId> = directories.iter().map(|(id, _)| *id).collect();
-                let below = if is_cut { self.below(&caller, &ids) } else { vec![] };
+                let goes_below = is_cut && !is_followed;
+                let below = if goes_below { self.below(&caller, &ids) } else { vec![] };
                 (directories, spent, unreached, below, cut)
             }
             Err(error) => {
@@ -266,11 +314,15 @@ impl Shared {
         };
         METRICS.client_ahead.with_label_values(&["directories"]).inc_by(told.len() as u64);
         self.bulk.with(mdt, |walk| {
-            walk.landed((&roots, entries.saturating_sub(spent)), &told, unreached, cut);
-            walk.enqueue(below, true);
+            if is_followed {
+                walk.followed_landed(&roots, &told, &unreached, cut);
+            } else {
+                walk.landed((&roots, entries.saturating_sub(spent)), &told, unreached, cut);
+                walk.enqueue(below, true);
+            }
         });
         drop(under);
-        self.expect_files(&caller, mdt);
+        self.ask_bundles(&caller, mdt);
         self.go_on(mdt);
     }
 
@@ -298,8 +350,8 @@ impl Shared {
         let layouts = page.layouts;
         for mut directory in page.directories {
             let id = directory.attributes.id;
-            if let Some(trail) = directory.trail.take() {
-                self.bulk.with(id.mdt(), |walk| walk.learn_trail(id, trail));
+            if let Some(signs) = directory.bundles.take() {
+                self.bulk.with(id.mdt(), |walk| walk.learn_signs(id, signs));
             }
             let before = rest.as_ref().filter(|_| id == first);
             let (is_known, mark) = {
@@ -354,17 +406,24 @@ impl Shared {
             let size = tables.attributes(id).map_or(0, |known| known.attributes.size);
             (tables.parent_of(id), size)
         };
-        let Some(parent) = parent.filter(|_| size <= SMALL_MAX) else { return };
-        let (used, flight) = self.bulk.with(mdt, |walk| {
-            let flight = walk.flight(id).filter(|_| !known);
+        let Some(parent) = parent else { return };
+        let flight = self.bulk.with(mdt, |walk| walk.flight(id).filter(|_| !known));
+        let is_coming = known || flight.is_some();
+        let opened = Opened { id, parent, size };
+        if self.bulk.with(mdt, |walk| walk.gather(opened, !is_coming)) {
+            tokio::spawn(self.clone().tell_runs(caller.clone(), mdt));
+        }
+        self.ask_bundles(caller, mdt);
+        if size > SMALL_MAX {
+            self.go_on(mdt);
+            return;
+        }
+        let used = self.bulk.with(mdt, |walk| {
             walk.wants(id, size);
-            (walk.opened(caller, id, parent, known || flight.is_some()), flight)
+            walk.opened(caller, id, parent, is_coming)
         });
         METRICS.client_ahead_bytes.with_label_values(&["used"]).inc_by(used);
-        if self.bulk.with(mdt, |walk| walk.gather(parent, id)) {
-            tokio::spawn(self.clone().report_trails(caller.clone(), mdt));
-        }
-        self.expect_files(caller, mdt);
+        self.go_on(mdt);
         self.file_next(caller, parent, id);
         if let Some(flight) = flight {
             landed(flight).await;
@@ -397,10 +456,7 @@ impl Shared {
         match flight {
             Some(flight) if !knows_where => landed(flight).await,
             Some(_) => {}
-            None => {
-                self.expect_files(caller, mdt);
-                self.file_next(caller, parent, id);
-            }
+            None => self.file_next(caller, parent, id),
         }
     }
 
@@ -431,10 +487,11 @@ impl Shared {
 
     fn go_on_with_files(self: &Arc<Self>, mdt: MdtIndex) {
         loop {
-            if !self.bulk.with(mdt, |walk| walk.has_files()) {
+            let (has_files, is_led) = self.bulk.with(mdt, |walk| (walk.has_files(), walk.is_led()));
+            if !has_files {
                 return;
             }
-            let most = self.servers.room_ahead().min(FLYING_MAX);
+            let most = self.servers.room_ahead(is_led).min(FLYING_MAX);
             let room = most.saturating_sub(self.chunks.memory.flying() as u64);
             let room = room.min(self.chunks.memory.room_ahead() as u64);
             let Some(job) = self.bulk.with(mdt, |walk| walk.next_files(room)) else { return };

@@ -159,7 +159,7 @@ impl Shared {
         }
         let why = lock(&why).clone();
         self.spool_rest(&why).await;
-        self.leave_rooms().await;
+        tokio::join!(self.tell_last_runs(GOODBYE_PATIENCE), self.leave_rooms());
         // Whom we cannot tell finds out when the lease is over.
         self.servers.close(GOODBYE_PATIENCE).await;
     }

@@ -33,9 +33,7 @@ use tieline_wire::Request;
 use tieline_wire::meta::{Create, Link, Open, Rename};
 use tokio::time::Instant;
 
-mod touch;
-
-use touch::{Touch, touched};
+use tieline_wire::touch::{Touch, touched};
 
 /// Directories above each other: nobody means more.
 const DEPTH_MAX: usize = 1024;

@@ -15,31 +15,30 @@
 //! are not here any more, brings its neighbours', and in a walk those of the directories behind, in
 //! the order of their paths: so go `git`, `tar`, `find`, and whoever lists before he reads.
 //!
-//! What others opened before is *expected*, and has a queue of its own. It comes before what is
-//! guessed so where it came true lately, behind it where that has not shown, and not at all where
-//! it was wrong: nothing that was learned takes the place of what would be done without it. What
-//! comes for nothing is bounded by what is opened.
+//! What the same program opened before is *followed*, and has a queue of its own. It comes before
+//! what is guessed so, instead of it where it came true lately, and not at all where it was wrong:
+//! nothing that was learned takes the place of what would be done without it. What comes for
+//! nothing is bounded by what is opened.
 //!
 //! * [`queues`]: which files are asked for next.
-//! * [`trails`]: in which order files are opened, here and by others before.
+//! * [`programs`]: what programs open, here and elsewhere before.
 //! * [`pass`]: which were opened.
 //!
 //! Knows neither servers nor caches: who owns it asks and learns. Invariants: all tables are
 //! bounded; a directory is on its way once; what came to nothing is not asked again at once.
 
 use pass::Pass;
+use programs::Programs;
+pub use programs::{Opened, QUIET, Run, Which};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use tieline_types::{Caller, FileId, Name};
-use tieline_wire::trees::Trail;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use trails::Trails;
-pub use trails::merge;
 
 mod pass;
+mod programs;
 mod queues;
-mod trails;
 
 /// Entries that come with the first visit to a directory: what most have.
 pub const VISIT_ENTRIES: u32 = 1024;
@@ -91,14 +90,14 @@ const HISTORY: u64 = 1 << 30;
 /// Whoever waits for a file that did not come has so much of what came for nothing forgiven: it is
 /// little beside what a link carries meanwhile, and without it nothing would ever come again.
 const MISS_FORGIVES: u64 = 64 << 10;
-/// So many files in a row that a directory's trail did not say: it is not believed any more.
-const TRAIL_MISSES: u32 = 2;
 /// Files up to this size are small: they travel together.
 pub const SMALL_MAX: u64 = 4 << 20;
 /// Files of one question.
 const FILES_MAX: usize = 512;
 const FILES_BYTES: u64 = 1 << 20;
 const FILE_PAGES_MAX: usize = 4;
+/// The same where what comes is most likely wanted.
+const LED_PAGES_MAX: usize = 8;
 /// Large ones that wait for room, and let others pass.
 const LATE_MAX: usize = 64;
 /// What was brought and not opened is here for so long.
@@ -186,6 +185,8 @@ pub struct Job {
     /// What is left of the first.
     pub rest: Option<Rest>,
     pub entries: u32,
+    /// They alone, as a program wanted them, and nothing below.
+    pub is_followed: bool,
     pub caller: Caller,
     pub under: Under,
 }
@@ -216,8 +217,8 @@ pub struct Walk {
     caller: Caller,
     /// Files: to be brought, and brought and not opened yet, with their bytes.
     files: VecDeque<(FileId, u64)>,
-    /// The same by what others opened.
-    expected: VecDeque<(FileId, u64)>,
+    /// The same by what the same program opened before.
+    followed_files: VecDeque<(FileId, u64)>,
     files_ahead: FilesAhead,
     file_credit: u64,
     file_raise: u64,
@@ -235,12 +236,10 @@ pub struct Walk {
     filed_from: Option<Instant>,
     /// The last of them: who walks on comes to those behind it.
     front: Option<FileId>,
-    /// Where the last files were opened that had not come, and how many.
-    missed_in: (FileId, u32),
     /// In which directories files were opened.
     opened_in: BTreeSet<FileId>,
     pass: Pass,
-    trails: Trails,
+    programs: Programs,
 }
 
 /// Files whose bytes were brought and that were not opened yet.
@@ -336,7 +335,8 @@ impl Walk {
             return Visit::Alone;
         }
         self.caller = caller.clone();
-        let is_walk = self.count_visit(coming.parent) >= WALK_FROM;
+        let is_foretold = self.programs.foretold(id);
+        let is_walk = !is_foretold && self.count_visit(coming.parent) >= WALK_FROM;
         if is_walk {
             self.raise_credit();
         }
@@ -372,15 +372,23 @@ impl Walk {
         true
     }
 
-    /// What was brought ahead came alone, perhaps, by a trail: whoever comes to one after the other
+    /// What was brought ahead came alone, perhaps: whoever comes to one after the other
     /// walks all the same. Says whether somebody does in this directory, of whom it was not known.
-    pub fn walks_in(&mut self, parent: FileId) -> bool {
+    pub fn walks_in(&mut self, parent: FileId, directory: FileId) -> bool {
         let is_known = self.visits.get(&parent).is_some_and(|visits| *visits >= WALK_FROM);
-        let walks = !is_known && self.count_visit(Some(parent)) >= WALK_FROM;
+        if is_known || self.programs.foretold(directory) {
+            return false;
+        }
+        let walks = self.count_visit(Some(parent)) >= WALK_FROM;
         if walks {
             self.raise_credit();
         }
         walks
+    }
+
+    /// Who came last.
+    pub fn caller(&self) -> Caller {
+        self.caller.clone()
     }
 
     /// Is it on its way?
@@ -437,7 +445,13 @@ impl Walk {
 
     /// The next question, if it may be asked now.
     pub fn next_job(&mut self) -> Option<Job> {
-        if self.pages >= PAGES_MAX || self.credit < CREDIT_MIN || self.queue.is_empty() {
+        if self.pages >= PAGES_MAX {
+            return None;
+        }
+        if let Some(job) = self.next_followed() {
+            return Some(job);
+        }
+        if self.credit < CREDIT_MIN || self.queue.is_empty() {
             return None;
         }
         // Several questions at once share what stands there.
@@ -464,7 +478,48 @@ impl Walk {
         self.credit -= u64::from(entries);
         self.pages += 1;
         let (under, _) = self.fly(&roots);
-        Some(Job { roots, rest, entries, caller: self.caller.clone(), under })
+        let caller = self.caller.clone();
+        Some(Job { roots, rest, entries, is_followed: false, caller, under })
+    }
+
+    /// Directories in which the same program looked for names before: they cost no credit.
+    fn next_followed(&mut self) -> Option<Job> {
+        let mut roots = vec![];
+        while roots.len() < ROOTS_MAX
+            && let Some(id) = self.programs.directories.pop_front()
+        {
+            if !self.flights.contains_key(&id) && self.note_asked(id, true) {
+                roots.push(id);
+            }
+        }
+        if roots.is_empty() {
+            return None;
+        }
+        self.pages += 1;
+        let (under, _) = self.fly(&roots);
+        let caller = self.caller.clone();
+        Some(Job { roots, rest: None, entries: PAGE_ENTRIES, is_followed: true, caller, under })
+    }
+
+    /// The same has been answered.
+    pub fn followed_landed(
+        &mut self,
+        roots: &[FileId],
+        told: &[(FileId, u32)],
+        unreached: &[FileId],
+        cut: Option<(FileId, Rest)>,
+    ) {
+        for id in unreached.iter().rev() {
+            self.asked.remove(id);
+            self.programs.directories.push_front(*id);
+        }
+        self.landed((roots, 0), told, unreached.to_vec(), None);
+        for id in unreached {
+            self.queued.remove(id);
+        }
+        if let Some((id, rest)) = cut {
+            self.came_in_part(id, rest);
+        }
     }
 
     /// A question about `roots` has been answered with so many entries of these directories, and
@@ -546,12 +601,12 @@ impl Walk {
         self.queue.clear();
         self.queued.clear();
         self.files.clear();
-        self.expected.clear();
+        self.followed_files.clear();
         self.ahead.clear();
         self.files_ahead = FilesAhead::default();
         self.filed.clear();
         self.front = None;
-        self.trails.forget();
+        self.follow_again();
     }
 
     // Bytes of files.
@@ -561,7 +616,6 @@ impl Walk {
     pub fn opened(&mut self, caller: &Caller, id: FileId, parent: FileId, is_known: bool) -> u64 {
         self.caller = caller.clone();
         self.pass.opened(id);
-        self.trails.came_true(parent, id);
         self.note_read(id, parent, is_known)
     }
 
@@ -582,7 +636,7 @@ impl Walk {
             let gain = BYTES_USED_GAIN * used.max(BYTES_CREDIT_MIN);
             self.file_credit = (self.file_credit + gain).min(BYTES_CREDIT_MAX);
         } else if !is_known {
-            self.missed(parent);
+            self.missed();
         }
         used
     }
@@ -592,13 +646,12 @@ impl Walk {
     pub fn lost(&mut self, caller: &Caller, id: FileId, parent: FileId) {
         self.caller = caller.clone();
         let was_ahead = self.note_read(id, parent, true) > 0;
-        self.missed(parent);
+        self.missed();
         self.pass.lost(id);
         let now = Instant::now();
         if self.filed_from.is_none_or(|from| now.duration_since(from) >= LOST_PAUSE) {
             self.filed_from = Some(now);
-            let is_over = |trail: &Trail| trail.files.iter().all(|&file| self.pass.has(file));
-            self.trails.begin(parent, is_over);
+            self.follow_again();
             if was_ahead {
                 self.files_ahead = FilesAhead::default();
             }
@@ -606,18 +659,12 @@ impl Walk {
     }
 
     /// Somebody has to wait for a file's bytes.
-    fn missed(&mut self, parent: FileId) {
+    fn missed(&mut self) {
         self.brought = self.brought.saturating_sub(MISS_FORGIVES);
         self.file_raise = (self.file_raise * 2).clamp(BYTES_RAISE_FIRST, BYTES_RAISE_MAX);
         self.file_credit = (self.file_credit + self.file_raise).min(BYTES_CREDIT_MAX);
-        let (before, count) = self.missed_in;
-        let count = if before == parent { count + 1 } else { 1 };
-        self.missed_in = (parent, count);
         if self.files_ahead.room() < SMALL_MAX {
             self.files_ahead.pass();
-        }
-        if count >= TRAIL_MISSES && self.trails.doubt(parent) {
-            self.filed.remove(&parent);
         }
     }
 
@@ -642,12 +689,13 @@ impl Walk {
         parent: FileId,
         after: impl Fn(FileId) -> Option<FileId>,
     ) -> Option<FileId> {
+        // Who knows what the program opened before need not guess.
+        if self.programs.are_believed() {
+            return None;
+        }
         if self.file(parent) {
             self.front = Some(parent);
-            // Who knows what others opened there need not guess.
-            if !self.trails.suffices(parent) {
-                return Some(parent);
-            }
+            return Some(parent);
         }
         let is_walk = self.opened_in.len() >= 2;
         for _ in 0..STEPS_MAX {
@@ -657,7 +705,7 @@ impl Walk {
             }
             self.front = after(self.front?);
             let next = self.front?;
-            if !self.trails.suffices(next) && self.file(next) {
+            if self.file(next) {
                 return Some(next);
             }
         }

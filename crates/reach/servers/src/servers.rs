@@ -27,6 +27,8 @@ const WARM_MAX: usize = 16;
 /// What nobody waits for yet holds up others by half a second, or by so many bytes.
 const AHEAD_PER_SECOND: u64 = 2;
 const AHEAD_LEAST: u64 = 1 << 20;
+/// The same where the rate is not known: most of a round trip of 50 ms at a Gbit/s.
+const AHEAD_SURE: u64 = 4 << 20;
 
 /// MDTs and OSTs with the same addresses share a server; an MDS and an OSS at one address are two.
 type Key = (ServerKind, Vec<String>);
@@ -235,16 +237,19 @@ impl Servers {
     }
 
     /// How many bytes that nobody waits for yet may be on their way: a read that somebody waits
-    /// for stands behind them.
-    pub fn room_ahead(&self) -> u64 {
+    /// for stands behind them. `is_sure`: somebody
+    /// most likely will.
+    pub fn room_ahead(&self, is_sure: bool) -> u64 {
         let servers = self.lock();
         let is_far = |server: &&Arc<Server>| server.kind == ServerKind::Oss && server.ways.is_far();
         let mut rates = servers.values().filter(is_far).map(|server| server.pace.rate()).peekable();
         if rates.peek().is_none() {
             return u64::MAX;
         }
-        let sum = rates.flatten().sum::<u64>();
-        (sum / AHEAD_PER_SECOND).max(AHEAD_LEAST)
+        match rates.flatten().sum::<u64>() {
+            0 if is_sure => AHEAD_SURE,
+            sum => (sum / AHEAD_PER_SECOND).max(AHEAD_LEAST),
+        }
     }
 
     /// Connections may be dead without a word: they are tried now.

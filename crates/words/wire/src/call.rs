@@ -261,8 +261,9 @@ calls! {
         46 Undelete ledger::Undelete => meta::EntryReply,
             in undelete(lease), changes(r => r.parent);
         // Metadata in bulk.
-        51 ReportTrails trees::ReportTrails => trees::ReportTrailsReply,
-            in report_trails(), changes();
+        53 ReportBundle trees::ReportBundle => trees::ReportBundleReply,
+            in report_bundle(), changes();
+        54 ReadBundle trees::ReadBundle => trees::ReadBundleReply, in read_bundle();
         // What a client did by itself under exclusive leases.
         56 Batch meta::Batch => meta::BatchReply, in batch(lease), changes();
         57 Reserve meta::Reserve => meta::ReserveReply, in reserve(), changes();

@@ -33,8 +33,10 @@ pub mod mirrors;
 pub mod notice;
 pub mod quotas;
 pub mod ranges;
+pub mod rests;
 mod said;
 pub mod tape;
+pub mod touch;
 pub mod trees;
 
 pub use call::{Answerer, Call, Envelope, Op, Request, TreeReply};

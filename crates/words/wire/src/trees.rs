@@ -12,8 +12,11 @@ use crate::meta::{DirectoryEntry, ExtentPage, LeaseGrant, Xattr};
 use minicbor::{Decode, Encode};
 use tieline_types::{AtMost, Attributes, FileId, Layout, Name, OstIndex};
 
-/// Files of a directory's trail, and directories in one report of trails.
-pub const TRAIL_MAX: usize = 256;
+/// Files of a bundle, and its directories.
+pub const BUNDLE_MAX: usize = NAMED_MAX;
+/// Files by which a bundle is recognised, and bundles of one directory.
+pub const SIGNS_MAX: usize = 16;
+pub const BUNDLES_MAX: usize = 16;
 /// Directories or files that one request names.
 pub const NAMED_MAX: usize = 4096;
 /// Entries in one answer.
@@ -106,45 +109,79 @@ pub struct TreeDirectory {
     /// Its last name is here.
     #[n(2)]
     pub is_end: bool,
-    /// How others went through it.
+    /// By what programs are recognised that were in the tree below it, the one that was here last
+    /// first.
     #[n(3)]
-    pub trail: Option<Trail>,
+    #[cbor(with = "AtMost::<BUNDLES_MAX>")]
+    pub bundles: Option<Vec<BundleSigns>>,
 }
 
-/// How programs went through a directory: what was opened, in this order, and where they went next.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
-pub struct Trail {
-    /// Small files in it, at most [`TRAIL_MAX`].
+/// Some files of a bundle: whoever opens them may be that program.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct BundleSigns {
+    /// Among those of the directory.
     #[n(0)]
-    #[cbor(with = "AtMost::<TRAIL_MAX>")]
+    pub number: u32,
+    #[n(1)]
+    #[cbor(with = "AtMost::<SIGNS_MAX>")]
+    pub signs: Vec<FileId>,
+}
+
+/// Says what a program opened in a tree: it will be told to whoever starts as it did.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ReportBundle {
+    /// All of it is below this.
+    #[n(0)]
+    pub root: FileId,
+    /// Where names were looked for, in the order of the first time.
+    #[n(1)]
+    #[cbor(with = "AtMost::<BUNDLE_MAX>")]
+    pub directories: Vec<FileId>,
+    /// What was opened, in the same order.
+    #[n(2)]
+    #[cbor(with = "AtMost::<BUNDLE_MAX>")]
     pub files: Vec<FileId>,
-    /// The directory where the next file was opened.
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ReportBundleReply {
+    /// It is known as this. Nothing: it is not kept.
+    #[n(0)]
+    pub number: Option<u32>,
+}
+
+/// Asks what a program opened: as much of it as the caller may search and read.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct ReadBundle {
+    #[n(0)]
+    pub root: FileId,
     #[n(1)]
-    pub next: Option<FileId>,
-}
-
-/// Says how programs went through directories: they will be told to whoever comes after.
-#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
-pub struct ReportTrails {
-    /// At most [`TRAIL_MAX`], of one MDT.
-    #[n(0)]
-    #[cbor(with = "AtMost::<TRAIL_MAX>")]
-    pub trails: Vec<TrailOf>,
+    pub number: u32,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
-pub struct TrailOf {
+pub struct ReadBundleReply {
+    /// A [`BundleList`], packed.
     #[n(0)]
-    pub directory: FileId,
+    pub list: Packed,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
+pub struct BundleList {
+    #[n(0)]
+    #[cbor(with = "AtMost::<BUNDLE_MAX>")]
+    pub directories: Vec<FileId>,
     #[n(1)]
-    pub trail: Trail,
+    #[cbor(with = "AtMost::<BUNDLE_MAX>")]
+    pub files: Vec<SizedFile>,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
-pub struct ReportTrailsReply {
-    /// How many were news.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct SizedFile {
     #[n(0)]
-    pub kept: u32,
+    pub id: FileId,
+    #[n(1)]
+    pub size: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

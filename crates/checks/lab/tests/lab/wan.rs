@@ -78,6 +78,49 @@ fn a_cut_costs_time_and_nothing_else() -> Result<()> {
     })
 }
 
+/// Reads files of a tree of 30 directories here and there, each kind of program others.
+fn jump_through(tree: &Path, program: usize) -> Result<Duration> {
+    let start = Instant::now();
+    for step in 0..150 {
+        let file = (step * 97 + program * 31) % 600;
+        let path = tree.join(format!("p{}/d{}/f{}", file / 60, file / 20 % 3, file % 20));
+        let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
+        ensure!(bytes.len() == 2000 + 60 * file, "size of {path:?}");
+    }
+    Ok(start.elapsed())
+}
+
+/// What a program opened is known after ten others used the tree and the MDS was started anew, also
+/// if its mount ended as soon as it did.
+#[test]
+fn a_program_that_ran_before_waits_a_few_times_at_a_distance() -> Result<()> {
+    if !can_emulate_lines() {
+        return Ok(());
+    }
+    with_plan(&far(&["--rtt", "1ms"]), |federation| {
+        let script = "for p in $(seq 0 9); do for d in 0 1 2; do mkdir -p tree/p$p/d$d; \
+                      for f in $(seq 0 19); do \
+                      head -c $((2000 + 60 * (p * 60 + d * 20 + f))) /dev/zero > tree/p$p/d$d/f$f; \
+                      done; done; done";
+        federation.shell(script)?;
+        federation.tieline(&[OsStr::new("sync"), federation.mount().join("tree").as_os_str()])?;
+        let run = |program: usize, rtt: &str| {
+            wan(federation, &["rtt", rtt])?;
+            let mount = federation.mount_again()?;
+            let took = jump_through(&mount.join("tree"), program)?;
+            federation.unmount(&mount)?;
+            anyhow::Ok(took)
+        };
+        let unknown = run(0, "50ms")?;
+        (1..=10).try_for_each(|other| run(other, "1ms").map(drop))?;
+        federation.kill_and_restart("mds-uf")?;
+        let known = run(0, "50ms")?;
+        eprintln!("150 files took {unknown:?}, and {known:?} when they were known");
+        ensure!(2 * known < unknown, "150 files took {unknown:?}, and {known:?} when known");
+        Ok(())
+    })
+}
+
 /// A cut within `wait`, also of one way, and steps of latency and rate: nobody who works meanwhile
 /// sees more than a delay.
 #[test]

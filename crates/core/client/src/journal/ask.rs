@@ -9,25 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tieline_believed::Cache;
 use tieline_types::FileId;
+use tieline_wire::rests::Rests;
 use tieline_wire::{Op, Request};
 
 /// A change is under way at the MDS: until this is dropped nothing is decided here about its files.
 pub(crate) struct Busy {
     queue: Arc<Queue>,
     files: Vec<FileId>,
-}
-
-/// What a request rests on.
-enum Rests {
-    /// A name in a directory, and what it leads to.
-    Name(FileId),
-    /// All names in a directory, and what they lead to.
-    Listing(FileId),
-    /// One file.
-    File(FileId),
-    /// Anything; the directories that it changes.
-    Names(Vec<FileId>),
-    Nothing,
 }
 
 impl Queue {
@@ -82,55 +70,5 @@ impl Queue {
 impl Drop for Busy {
     fn drop(&mut self) {
         self.queue.lock().end(&self.files);
-    }
-}
-
-impl Rests {
-    fn of(request: &Request) -> Self {
-        match request {
-            Request::Lookup(r) => Self::Name(r.parent),
-            Request::LookupParent(r) => Self::File(r.id),
-            Request::GetAttributes(r) => Self::File(r.id),
-            Request::SetAttributes(r) => Self::File(r.id),
-            Request::ReadDirectory(r) => Self::Listing(r.id),
-            Request::Create(r) => Self::Names(vec![r.parent]),
-            Request::MakeDirectory(r) => Self::Names(vec![r.parent]),
-            Request::MakeSymlink(r) => Self::Names(vec![r.parent]),
-            Request::MakeNode(r) => Self::Names(vec![r.parent]),
-            Request::Link(r) => Self::Names(vec![r.id, r.parent]),
-            Request::Unlink(r) => Self::Names(vec![r.parent]),
-            Request::RemoveDirectory(r) => Self::Names(vec![r.parent]),
-            Request::Rename(r) => Self::Names(vec![r.from_parent, r.to_parent]),
-            Request::ReadSymlink(r) => Self::File(r.id),
-            Request::Open(r) => Self::File(r.id),
-            Request::GetExtents(r) => Self::File(r.id),
-            Request::Commit(r) => Self::File(r.id),
-            Request::Place(r) => Self::File(r.id),
-            Request::Release(r) => Self::File(r.id),
-            Request::GetXattr(r) => Self::File(r.id),
-            Request::ListXattrs(r) => Self::File(r.id),
-            Request::SetXattr(r) => Self::File(r.id),
-            Request::RemoveXattr(r) => Self::File(r.id),
-            Request::GetLayout(r) => Self::File(r.id),
-            Request::SetLayout(r) => Self::File(r.id),
-            Request::Compact(r) => Self::File(r.id),
-            Request::CopyRange(r) => Self::Names(vec![r.from, r.to]),
-            Request::Lock(r) => Self::File(r.id),
-            Request::GetCapability(r) => r.id.map_or(Self::Nothing, Self::File),
-            Request::TestLock(_)
-            | Request::CancelLock(_)
-            | Request::AssertLocks(_)
-            | Request::Usage(_)
-            | Request::GetMap(_)
-            | Request::EditMap(_)
-            | Request::EditIdentities(_)
-            | Request::ListIdentities(_)
-            | Request::Prove(_)
-            | Request::ReportTrails(_)
-            | Request::Batch(_)
-            | Request::Reserve(_) => Self::Nothing,
-            // Whatever it is about: everything that was done comes before it.
-            _ => Self::Names(vec![]),
-        }
     }
 }

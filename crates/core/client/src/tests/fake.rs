@@ -115,7 +115,7 @@ pub struct State {
     /// Its welcome says that it tells metadata in bulk.
     pub tells_in_bulk: bool,
     /// As clients reported them.
-    pub trails: BTreeMap<FileId, tieline_wire::trees::Trail>,
+    pub bundles: BTreeMap<FileId, Vec<tieline_format::mdt::Bundle>>,
     /// How long each round trip takes.
     pub delay: Duration,
     /// Messages take any time up to a few milliseconds, by this seed.
@@ -187,7 +187,7 @@ impl Fake {
             cancelled: BTreeSet::new(),
             boot: 1,
             tells_in_bulk: false,
-            trails: BTreeMap::new(),
+            bundles: BTreeMap::new(),
             delay: Duration::ZERO,
             dice: None,
             closed: BTreeSet::new(),
@@ -556,7 +556,8 @@ impl State {
             }
             Request::ReadTree(tree) => self.read_tree(&tree),
             Request::ReadFiles(files) => self.read_files(&files),
-            Request::ReportTrails(report) => self.report_trails(report),
+            Request::ReportBundle(report) => self.report_bundle(&report),
+            Request::ReadBundle(which) => self.read_bundle(&which),
             Request::Create(new) => self.create(&new),
             Request::MakeDirectory(new) => {
                 if self.find(new.parent)?.names.contains_key(&new.name) {

@@ -9,7 +9,7 @@
 //! Invariant: an error is about the first root; others that cannot be told are left out.
 
 use super::read_directory::stored;
-use super::{list_xattrs, read_files, report_trails};
+use super::{list_xattrs, read_bundle, read_files};
 use crate::chunks::weigh;
 use crate::error::{Error, Result};
 use crate::permission::{self, READ, SEARCH};
@@ -130,14 +130,14 @@ async fn directory(
         })
         .collect();
     let attributes = view.attributes(id, &directory);
-    let trail = match next.after {
-        None => report_trails::trail(view, id).await?,
+    let bundles = match next.after {
+        None => read_bundle::signs(view, id).await?,
         Some(_) => None,
     };
-    let trail_weight = trail.as_ref().map_or(0, |trail| tieline_wire::encode(trail).len());
+    let signs_weight = bundles.as_ref().map_or(0, |signs| tieline_wire::encode(signs).len());
     let list_weight = read_files::list_weight(&directory);
-    room.bytes = room.bytes.saturating_sub(trail_weight + list_weight);
-    let mut told = TreeDirectory { attributes, entries: vec![], is_end: false, trail };
+    room.bytes = room.bytes.saturating_sub(signs_weight + list_weight);
+    let mut told = TreeDirectory { attributes, entries: vec![], is_end: false, bundles };
     found.units.insert(id);
     let (mut after, mut below) = (next.after.clone(), vec![]);
     while room.entries > 0 && (room.bytes > 0 || told.entries.is_empty()) && !told.is_end {

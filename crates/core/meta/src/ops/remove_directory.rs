@@ -1,11 +1,11 @@
 //! RemoveDirectory: takes away an empty directory.
 
-use super::lease;
+use super::{lease, report_bundle};
 use crate::error::{Error, Result};
 use crate::names::{self, LastName};
 use crate::permission;
 use crate::view::View;
-use tieline_format::mdt::{Inode, key};
+use tieline_format::mdt::Inode;
 use tieline_types::{FileId, FileKind};
 use tieline_wire::meta::{ChangeReply, RemoveDirectory};
 
@@ -36,7 +36,7 @@ pub async fn remove(view: &mut View<'_>, id: FileId, mut inode: Inode) -> Result
     let name = inode.names.drain(..).next();
     inode.links = 0;
     view.gone.insert(id);
-    view.delete(key::trail(id));
+    report_bundle::forget(view, id).await?;
     view.directories.remove(&id);
     let by = view.scene.caller.uid;
     let last = name.map(|name| LastName { name, by });

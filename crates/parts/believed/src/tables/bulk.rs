@@ -99,6 +99,17 @@ impl Tables {
         self.inodes.get(&id)?.seen_at.as_ref().map(|(parent, _)| *parent)
     }
 
+    /// A directory and those above it, as far as they are known.
+    pub fn way_up(&self, directory: FileId) -> Vec<FileId> {
+        let mut way = vec![directory];
+        while let Some(above) = way.last().and_then(|&id| self.parent_of(id))
+            && way.len() < LEVELS_MAX
+        {
+            way.push(above);
+        }
+        way
+    }
+
     /// The directory whose path comes next after that of one: the first in it, or the next beside
     /// it, or beside one that it is in. Of what is known, within one MDT.
     pub fn directory_behind(&self, id: FileId) -> Option<FileId> {

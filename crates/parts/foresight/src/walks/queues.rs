@@ -1,11 +1,13 @@
-//! Which files are asked for next: those that are guessed, and those that others opened before.
+//! Which files are asked for next: those that are guessed, and those that the same program opened
+//! before.
 //!
 //! Invariants: what is asked for is noted then, and not when it joins a queue, so that what stands
 //! in one queue in vain may come by the other; no file holds up those behind it.
 
 use super::{
     BYTES_CREDIT_MIN, BYTES_RAISE_FIRST, FILE_PAGES_MAX, FILES_BYTES, FILES_MAX, FilesJob,
-    GUESS_PART, HISTORY, LATE_MAX, QUEUE_MAX, SMALL_MAX, WASTE_FREE, WASTE_MAX, Walk,
+    GUESS_PART, HISTORY, LATE_MAX, LED_PAGES_MAX, QUEUE_MAX, SMALL_MAX, WASTE_FREE, WASTE_MAX,
+    Walk,
 };
 use std::collections::{BTreeSet, VecDeque};
 use tieline_types::FileId;
@@ -13,7 +15,7 @@ use tieline_types::FileId;
 #[derive(Clone, Copy)]
 enum Queue {
     Guessed,
-    Expected,
+    Followed,
 }
 
 /// Bytes that may come: at once, at all, and of one file.
@@ -43,21 +45,13 @@ impl Walk {
         }
     }
 
-    /// Files that others opened after those which are opened here.
-    pub fn enqueue_expected(&mut self, files: Vec<(FileId, u64)>) {
-        let room = QUEUE_MAX.saturating_sub(self.expected.len());
-        let new: Vec<_> =
-            files.into_iter().take(room).filter(|(id, _)| self.may_come(*id)).collect();
-        self.expected.extend(new);
-    }
-
     /// Is it neither here, nor on its way, nor was it asked for in vain lately?
     fn may_come(&self, file: FileId) -> bool {
         !self.files_ahead.has(file) && !self.pass.has(file) && !self.was_asked(file, false)
     }
 
     pub fn has_files(&self) -> bool {
-        !self.files.is_empty() || !self.expected.is_empty()
+        !self.files.is_empty() || !self.followed_files.is_empty()
     }
 
     /// How much more may come for nothing.
@@ -69,36 +63,29 @@ impl Walk {
     /// The next files to be asked for. `room`: how many bytes may come.
     pub fn next_files(&mut self, room: u64) -> Option<FilesJob> {
         self.files_ahead.expire();
-        let left = self.waste_left();
-        let most = self.file_credit.min(self.files_ahead.room()).min(left);
-        let room = room.min(most);
-        if self.file_pages >= FILE_PAGES_MAX || room < BYTES_CREDIT_MIN {
+        let left = self.waste_left().min(self.files_ahead.room());
+        let of = |most: u64| Limits { room: room.min(most), most, size_max: SMALL_MAX };
+        let follow = of(left.min(self.programs.window()));
+        let size_max = BYTES_RAISE_FIRST.max(self.waste_left() / GUESS_PART);
+        let guess = Limits { size_max, ..of(left.min(self.file_credit)) };
+        let pages_max = if self.is_led() { LED_PAGES_MAX } else { FILE_PAGES_MAX };
+        if self.file_pages >= pages_max {
             return None;
         }
         let mut chosen = Chosen::default();
-        let may_be_right = self.trails.may_be_right();
-        // Guesses leave something for what others opened, where that may be right.
-        let kept = if may_be_right && self.trails.are_followed() { WASTE_FREE / 2 } else { 0 };
-        let to_guess = left.saturating_sub(kept);
-        let guess = Limits {
-            room: room.min(to_guess),
-            most: most.min(to_guess),
-            size_max: BYTES_RAISE_FIRST.max(to_guess / GUESS_PART),
-        };
-        let expect = Limits { room, most, size_max: SMALL_MAX };
-        // What others opened comes before what is guessed, once it came true.
-        if may_be_right && self.trails.are_believed() {
-            self.choose(Queue::Expected, expect, &mut chosen);
+        if follow.room >= BYTES_CREDIT_MIN {
+            self.choose(Queue::Followed, follow, &mut chosen);
         }
-        self.choose(Queue::Guessed, guess, &mut chosen);
-        if may_be_right {
-            self.choose(Queue::Expected, expect, &mut chosen);
+        let followed = chosen.bytes;
+        self.programs.brought += followed;
+        if guess.room >= BYTES_CREDIT_MIN && !self.is_led() {
+            self.choose(Queue::Guessed, guess, &mut chosen);
         }
         let Chosen { files, bytes } = chosen;
         if files.is_empty() {
             return None;
         }
-        self.file_credit = self.file_credit.saturating_sub(bytes);
+        self.file_credit = self.file_credit.saturating_sub(bytes - followed);
         self.brought += bytes;
         self.file_pages += 1;
         let ids: Vec<FileId> = files.iter().map(|(id, _)| *id).collect();
@@ -134,7 +121,7 @@ impl Walk {
     fn queue(&mut self, queue: Queue) -> &mut VecDeque<(FileId, u64)> {
         match queue {
             Queue::Guessed => &mut self.files,
-            Queue::Expected => &mut self.expected,
+            Queue::Followed => &mut self.followed_files,
         }
     }
 

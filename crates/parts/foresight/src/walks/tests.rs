@@ -69,17 +69,17 @@ async fn the_second_neighbour_begins_a_walk_that_grows_with_its_use() {
     assert!(third > 400, "{third} after a hundred were used");
 }
 
-/// Each directory that a trail brings just in time is none that somebody has to wait for.
+/// Each directory that comes just in time is none that somebody has to wait for.
 #[tokio::test(start_paused = true)]
-async fn who_walks_through_what_trails_bring_walks() {
+async fn who_walks_through_what_comes_ahead_walks() {
     let mut walk = Walk::default();
     assert_eq!(visit(&mut walk, 10, 1), Some(false));
     walk.landed((&[id(11), id(12)], 0), &[(id(11), 10), (id(12), 10)], vec![], None);
     assert!(!walk.revisit(id(99)), "it was not brought ahead");
     let credit = walk.credit().0;
-    assert!(walk.revisit(id(11)) && walk.walks_in(id(1)));
+    assert!(walk.revisit(id(11)) && walk.walks_in(id(1), id(11)));
     assert!(walk.credit().0 >= credit + RAISE_FIRST);
-    assert!(walk.revisit(id(12)) && !walk.walks_in(id(1)), "that is known");
+    assert!(walk.revisit(id(12)) && !walk.walks_in(id(1), id(12)), "that is known");
 }
 
 #[tokio::test(start_paused = true)]
@@ -363,23 +363,6 @@ async fn what_nobody_lost_is_not_brought_again() {
     assert_eq!(walk.next_to_file(id(10), |_| None), None);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_directory_that_is_being_walked_is_reported_whole_again() {
-    let mut walk = Walk::default();
-    let files = |range: std::ops::Range<u64>| range.map(id).collect::<Vec<_>>();
-    let told = |walk: &mut Walk| {
-        let reports: Vec<_> = walk.report().into_iter().flatten().collect();
-        reports.into_iter().map(|one| (one.directory, one.trail.files)).collect::<Vec<_>>()
-    };
-    assert!(walk.gather(id(1), id(10)), "somebody has to see to it");
-    (11..20).for_each(|serial| assert!(!walk.gather(id(1), id(serial))));
-    assert_eq!(told(&mut walk), [(id(1), files(10..20))]);
-    assert_eq!(told(&mut walk), [], "no news");
-    assert!(walk.gather(id(1), id(20)));
-    walk.gather(id(2), id(30));
-    assert_eq!(told(&mut walk), [(id(1), files(10..21)), (id(2), files(30..31))]);
-}
-
 /// A queue whose first file is too large for what may come now once stood still for good.
 #[tokio::test(start_paused = true)]
 async fn a_large_file_lets_others_pass() {
@@ -387,7 +370,7 @@ async fn a_large_file_lets_others_pass() {
     let room = 1 << 20;
     walk.file_credit = BYTES_CREDIT_MAX;
     walk.wanted = 64 << 20;
-    walk.enqueue_expected(vec![(id(1), 4 << 20), (id(2), 1000)]);
+    walk.enqueue_files(vec![(id(1), 4 << 20), (id(2), 1000)], false);
     walk.enqueue_files(vec![(id(3), 4 << 20), (id(4), 100_000)], false);
     // With nothing on its way the first may come, whatever its size.
     assert_eq!(walk.next_files(room).unwrap().files, [(id(1), 4 << 20)]);
@@ -405,87 +388,4 @@ async fn a_library_that_is_guessed_is_not_worth_all_that_may_come_for_nothing() 
     walk.wants(id(7), WASTE_FREE);
     walk.enqueue_files(guesses(), false);
     assert_eq!(walk.next_files(u64::MAX).unwrap().files, [guesses()[0]]);
-}
-
-/// What others opened comes first where it came true, and does not come where it did not.
-#[tokio::test(start_paused = true)]
-async fn trails_are_believed_by_what_comes_true() {
-    let trail = Trail { files: (100..200).map(id).collect(), next: None };
-    for (is_right, wanted) in [(true, vec![id(150), id(900)]), (false, vec![id(900)])] {
-        let mut walk = Walk::default();
-        walk.learn_trail(id(10), trail.clone());
-        for serial in 0..LATE_MAX as u64 {
-            let file = if is_right { 100 + serial / 2 } else { 500 + serial };
-            walk.opened(&root(), id(file), id(10), true);
-        }
-        walk.file_credit = BYTES_CREDIT_MAX;
-        walk.enqueue_expected(vec![(id(150), 1000)]);
-        walk.enqueue_files(vec![(id(900), 1000)], false);
-        let files = walk.next_files(u64::MAX).unwrap().files;
-        assert_eq!(files.into_iter().map(|(id, _)| id).collect::<Vec<_>>(), wanted);
-    }
-}
-
-/// Guesses do not take all that may come for nothing where others' opens may yet come true.
-#[tokio::test(start_paused = true)]
-async fn guesses_leave_room_for_what_others_opened() {
-    let mut walk = Walk::default();
-    let trail = |file, next| Trail { files: vec![id(file)], next: Some(id(next)) };
-    walk.learn_trail(id(10), trail(100, 11));
-    walk.learn_trail(id(11), trail(200, 12));
-    walk.opened(&root(), id(100), id(10), false);
-    walk.gather(id(10), id(100));
-    while walk.expect().is_some() {}
-    walk.file_credit = BYTES_CREDIT_MAX;
-    let came = bring(&mut walk, &mut 1000, 10_000) * 10_000;
-    assert!((WASTE_FREE / 4..WASTE_FREE).contains(&came), "{came}");
-    walk.enqueue_expected(vec![(id(200), 10_000)]);
-    assert_eq!(walk.next_files(u64::MAX).unwrap().files, [(id(200), 10_000)]);
-}
-
-/// What was expected and is not believed any more is guessed like all others.
-#[tokio::test(start_paused = true)]
-async fn what_is_expected_in_vain_is_not_in_the_way_of_guesses() {
-    let mut walk = Walk { file_credit: BYTES_CREDIT_MAX, ..Walk::default() };
-    walk.learn_trail(id(10), Trail { files: vec![id(1)], next: None });
-    walk.enqueue_expected(vec![(id(150), 1000)]);
-    for serial in 500..564 {
-        walk.opened(&root(), id(serial), id(10), true);
-    }
-    assert!(walk.next_files(u64::MAX).is_none());
-    walk.enqueue_files(vec![(id(150), 1000)], false);
-    assert_eq!(walk.next_files(u64::MAX).unwrap().files, [(id(150), 1000)]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_trail_that_is_wrong_is_not_believed() {
-    let mut walk = Walk::default();
-    visit(&mut walk, 10, 1);
-    walk.learn_trail(id(10), Trail { files: (50..80).map(id).collect(), next: None });
-    (50..70).for_each(|serial| assert_eq!(walk.opened(&root(), id(serial), id(10), true), 0));
-    for serial in 100..102 {
-        walk.opened(&root(), id(serial), id(10), false);
-        assert_eq!(walk.next_to_file(id(10), |_| None).is_some(), serial == 101, "two of a kind");
-    }
-}
-
-/// Where each of many programs left its way, nobody is led along: but who goes the same way is.
-#[tokio::test(start_paused = true)]
-async fn who_goes_other_ways_than_those_before_is_not_led_astray() {
-    for (step, followed) in [(1, true), (2, false)] {
-        let mut walk = Walk::default();
-        for directory in 10..200 {
-            let (files, next) = (vec![id(1000 + directory)], Some(id(directory + 1)));
-            walk.learn_trail(id(directory), Trail { files, next });
-        }
-        for directory in (10..100).step_by(step) {
-            let file = id(1000 + directory);
-            walk.opened(&root(), file, id(directory), true);
-            walk.gather(id(directory), file);
-        }
-        let expected: Vec<FileId> =
-            std::iter::from_fn(|| walk.expect()).map(|(directory, _)| directory).collect();
-        assert_eq!(expected.len() > 100, followed, "{expected:?}");
-        assert!(walk.trails.may_be_right(), "of the directories where it is trails are right");
-    }
 }

@@ -4,6 +4,8 @@
 //! | kind | key | value |
 //! |---|---|---|
 //! | `a` answer | session, request number | [`super::Answer`] |
+//! | `b` bundles of what is below | 1, directory | [`super::Bundles`] |
+//! | `b` bundle | 2, directory, number | [`super::Bundle`] |
 //! | `d` deletion | time of deleting in ms, file | [`super::DeletedAt`] |
 //! | `e` entry | directory, name | [`super::Entry`] |
 //! | `f` freed chunk | time of freeing in ms, chunk | [`super::Freed`] |
@@ -21,7 +23,6 @@
 //! | `q` limits | 3, kind of payer, id, pool or nothing | [`super::QuotaLimits`] |
 //! | `q` grace | 4, kind of payer | [`super::QuotaGrace`] |
 //! | `q` share | 5, MDT, kind of payer, id, pool or nothing | [`super::QuotaShare`] |
-//! | `r` trail | directory | [`super::Trail`] |
 //! | `s` session | session | [`super::Session`] |
 //! | `t` extent | file, offset | [`super::StoredExtent`] |
 //! | `u` deleted file | directory, file | [`super::Deleted`] |
@@ -37,13 +38,17 @@
 //! | `y` how far a pool's exposure is | 4, pool | [`super::ExposedPool`] |
 //! | `y` steps that were last begun there | 5, pool | [`super::ExposeSteps`] |
 //!
-//! Retired letters: none.
+//! Retired letters: `r` (trails: in which order files of a directory were opened).
 
 use tieline_types::quota::{Payer, PayerKind};
 use tieline_types::{
     FileId, Grant, GrantedId, IdentityKind, MdtIndex, Name, PoolName, RequestNumber, SessionId,
     Version, XattrName,
 };
+
+/// What is kept of programs, in the second byte of such a key.
+const BUNDLES: u8 = 1;
+const BUNDLE: u8 = 2;
 
 /// What lacks copies, in the second byte of such a key.
 const LACKING_CHUNK: u8 = 1;
@@ -269,9 +274,14 @@ pub fn deletions_from(at_ms: u64) -> Key {
     KeyWriter::new(b'd').u64(at_ms).0
 }
 
-/// How programs went through a directory.
-pub fn trail(directory: FileId) -> Key {
-    KeyWriter::new(b'r').u64(directory.0).0
+/// Which programs were in the tree below a directory.
+pub fn bundles(root: FileId) -> Key {
+    KeyWriter::new(b'b').raw(&[BUNDLES]).u64(root.0).0
+}
+
+/// What one of them opened.
+pub fn bundle(root: FileId, number: u32) -> Key {
+    KeyWriter::new(b'b').raw(&[BUNDLE]).u64(root.0).u32(number).0
 }
 
 /// What tape has of a file.

@@ -2,6 +2,10 @@
 
 mod tape;
 
+mod bundles;
+
+pub use bundles::{Bundle, BundleHead, BundleMember, Bundles};
+
 use crate::Record;
 use minicbor::{Decode, Encode};
 pub use tape::{Archived, OfTape, TapePlace, TapeRemoval, Wished};
@@ -558,21 +562,6 @@ impl Record for MappedTo {
 
 /// The session that keeps an orphan nobody was known to hold: it goes when the MDT next starts.
 pub const NO_SESSION: SessionId = SessionId(0);
-
-/// Which files of a directory programs opened, in this order, and where they went next. A hint:
-/// nothing rests on it, and it may name files that are gone.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Encode, Decode)]
-pub struct Trail {
-    #[n(0)]
-    pub files: Vec<FileId>,
-    #[n(1)]
-    pub next: Option<FileId>,
-}
-
-impl Record for Trail {
-    const VERSION: u8 = 1;
-    const NAME: &'static str = "trail";
-}
 
 /// What one transaction changed of who uses how much. Added up in the background, so that
 /// transactions of one payer do not meet in one record.

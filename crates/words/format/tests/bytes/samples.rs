@@ -378,8 +378,12 @@ fn quota_records() -> Vec<Sample> {
     let own = Some(share);
     let quota =
         mdt::QuotaLimits { limits, bytes_over, inodes_over, share: own, is_default, is_free };
+    let at = Time { seconds: 1_800_000_000, nanos: 5 };
+    let head = mdt::BundleHead { number: 3, by: Uid(1001), used: at, signs: vec![FileId(4711)] };
+    let member = mdt::BundleMember { id: FileId(4711), missed: 1 };
     vec![
-        record("", mdt::Trail { files: vec![FileId(4711), FileId(4712)], next: Some(FileId(9)) }),
+        record("", mdt::Bundles { heads: vec![head] }),
+        record("", mdt::Bundle { directories: vec![member.clone()], files: vec![member] }),
         record("", mdt::UsageChange { changes }),
         record("", mdt::UsageTotal { bytes: 5 << 30, inodes: 1234 }),
         record("", quota.clone()),

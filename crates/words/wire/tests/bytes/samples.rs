@@ -120,7 +120,7 @@ fn call(op: Op) -> Vec<Sample> {
         Op::RenewCapabilityKey => {
             pair(capability::RenewCapabilityKey {}, capability::RenewCapabilityKeyReply {})
         }
-        Op::ReadTree | Op::ReportTrails | Op::ReadFiles => trees::calls(op),
+        Op::ReadTree | Op::ReportBundle | Op::ReadBundle | Op::ReadFiles => trees::calls(op),
         Op::Batch | Op::Reserve => batch_calls(op),
         Op::Lock | Op::TestLock | Op::CancelLock | Op::AssertLocks => lock_calls(op),
         Op::CopyRange | Op::Compact => range_calls(op),

@@ -12,7 +12,9 @@ use tieline_wire::meta::{
     Batch, BatchItem, Create, GetAttributes, GetExtents, GetLayout, Link, ListXattrs, Lookup,
     LookupParent, Open, ReadDirectory, ReadSymlink, Rename, Unlink,
 };
-use tieline_wire::trees::{FilesPage, ReadFiles, ReadTree};
+use tieline_wire::trees::{
+    BundleList, FilesPage, ReadBundle, ReadFiles, ReadTree, ReportBundle, TreePage,
+};
 
 /// By what the user database here knows `daemon`.
 const DAEMON: u32 = 1;
@@ -95,7 +97,8 @@ async fn names(scene: &Scene<'_>, hers: &Line) -> Result<()> {
 async fn guesses(scene: &Scene<'_>, hers: &Line) -> Result<()> {
     let script = "cd told && mkdir -m 755 private && cd private && mkdir -m 755 below && cd below \
                   && echo secret > file && head -c 100000 /dev/urandom > large \
-                  && ln -s secret link && chmod 644 file large && mkdir -m 777 ../open \
+                  && ln -s secret link && cp file one && cp file other \
+                  && chmod 644 file large one other && mkdir -m 777 ../open \
                   && echo moved > ../open/moved && sync file large ../open/moved . ..";
     scene.federation.shell(script)?;
     let caller = user(DAEMON);
@@ -108,6 +111,12 @@ async fn guesses(scene: &Scene<'_>, hers: &Line) -> Result<()> {
     let (file, large) = (find(&works, below, "file").await?, find(&works, below, "large").await?);
     let link = find(&works, below, "link").await?;
     let open = find(&works, private, "open").await?;
+    let (one, other) = (find(&works, below, "one").await?, find(&works, below, "other").await?);
+    // A program of hers was there.
+    let directories = vec![told, private, below];
+    let files = vec![file, large, one, other];
+    let opened = ReportBundle { root: told, directories, files };
+    let number = works.ask(&caller, opened.clone()).await?.number.context("it is kept")?;
     scene.federation.shell("chmod 700 told/private && sync told/private")?;
     let read = |id| Open { id, is_read: true, is_write: false, writes: None };
     works.ask(&caller, GetAttributes { id: file }).await.context("she holds it")?;
@@ -139,22 +148,47 @@ async fn guesses(scene: &Scene<'_>, hers: &Line) -> Result<()> {
     refused("a name", hers.ask(&caller, Lookup { parent: below, name }).await)?;
     let list = ReadDirectory { id: below, after: None, limit: 10, is_plus: true };
     refused("names", hers.ask(&caller, list).await)?;
-    let tree = ReadTree {
-        roots: vec![below],
+    refused("a tree", hers.ask(&caller, tree_of(below)).await)?;
+    let (ids, bytes, contents_max) = (vec![file, large], 1 << 20, 1 << 20);
+    let files = ReadFiles { ids, bytes, contents_max, holder: None };
+    let page: FilesPage = hers.ask(&caller, files).await?.page.open()?;
+    ensure!(page.files.is_empty(), "files are told in bulk");
+    bundles(hers, opened, number).await?;
+    moves_and_locks(hers, (open, told), file).await?;
+    after_a_start(scene, &works, (told, file)).await
+}
+
+/// What programs opened below a private directory is told to nobody who may not search it, and
+/// nobody says so who may not.
+async fn bundles(hers: &Line, opened: ReportBundle, number: u32) -> Result<()> {
+    let (caller, root) = (user(DAEMON), opened.root);
+    let list = hers.ask(&caller, ReadBundle { root, number }).await?.list;
+    let list: BundleList = list.open()?;
+    ensure!(list.files.is_empty() && list.directories == [root], "{list:?}");
+    let message = ReadTree { depth: 0, contents_max: 0, ..tree_of(root) };
+    let page: TreePage = hers.ask(&caller, message).await?.page.open()?;
+    let signs = page.directories.iter().filter_map(|one| one.bundles.as_ref()).flatten();
+    ensure!(signs.count() == 0, "signs of what is private are told");
+    let private = opened.directories.get(1).copied().context("the private one")?;
+    for root in [root, private] {
+        let said = hers.ask(&caller, ReportBundle { root, ..opened.clone() }).await?;
+        ensure!(said.number.is_none(), "{said:?}");
+    }
+    let list = hers.ask(&caller, ReadBundle { root: private, number }).await?.list;
+    ensure!(list.open::<BundleList>()? == BundleList::default(), "a private tree's bundles");
+    Ok(())
+}
+
+fn tree_of(root: FileId) -> ReadTree {
+    ReadTree {
+        roots: vec![root],
         depth: 1,
         entries: 100,
         bytes: 1 << 20,
         contents_max: 1 << 20,
         after: None,
         holder: None,
-    };
-    refused("a tree", hers.ask(&caller, tree).await)?;
-    let (ids, bytes, contents_max) = (vec![file, large], 1 << 20, 1 << 20);
-    let files = ReadFiles { ids, bytes, contents_max, holder: None };
-    let page: FilesPage = hers.ask(&caller, files).await?.page.open()?;
-    ensure!(page.files.is_empty(), "files are told in bulk");
-    moves_and_locks(hers, (open, told), file).await?;
-    after_a_start(scene, &works, (told, file)).await
+    }
 }
 
 /// What everybody may write in is no way to what lies there, for who guesses its id; nor is anybody

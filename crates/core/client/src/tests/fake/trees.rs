@@ -1,7 +1,7 @@
 //! The fake tells metadata in bulk.
 
 use super::*;
-use tieline_foresight::walks::merge;
+use tieline_foresight::bundles::{are_same, joined, of_run, signs};
 use tieline_wire::trees::*;
 
 /// Who changed something so lately is at work.
@@ -63,8 +63,11 @@ impl State {
                 queue.extend(below.map(|one| (one.id, depth - 1)));
             }
             let attributes = node.attributes.clone();
-            let trail = self.trails.get(&id).cloned();
-            page.directories.push(TreeDirectory { attributes, entries, is_end, trail });
+            let bundles = self.bundles.get(&id).map(|known| {
+                let all = known.iter().zip(0..);
+                all.map(|(one, number)| BundleSigns { number, signs: signs(one) }).collect()
+            });
+            page.directories.push(TreeDirectory { attributes, entries, is_end, bundles });
         }
         let lease = self.lease(&units);
         let page = Packed::new(&page);
@@ -89,13 +92,25 @@ impl State {
         done::<ReadFiles>(&ReadFilesReply { lease, page, capabilities: None, has_limits: None })
     }
 
-    pub fn report_trails(&mut self, report: ReportTrails) -> Answer {
-        let kept = report.trails.len() as u32;
-        for one in report.trails {
-            let known = self.trails.entry(one.directory).or_default();
-            *known = merge(known, &one.trail);
+    pub fn report_bundle(&mut self, report: &ReportBundle) -> Answer {
+        let known = self.bundles.entry(report.root).or_default();
+        let new = of_run(&report.directories, &report.files);
+        let number = known.iter().position(|one| are_same(one, &new));
+        match number {
+            Some(number) => known[number] = joined(&known[number], &new),
+            None => known.push(new),
         }
-        done::<ReportTrails>(&ReportTrailsReply { kept })
+        let number = number.unwrap_or(known.len() - 1) as u32;
+        done::<ReportBundle>(&ReportBundleReply { number: Some(number) })
+    }
+
+    pub fn read_bundle(&self, ReadBundle { root, number }: &ReadBundle) -> Answer {
+        let bundle = &self.bundles[root][*number as usize];
+        let size = |id| self.nodes[&id].attributes.size;
+        let files = bundle.files.iter().map(|one| SizedFile { id: one.id, size: size(one.id) });
+        let directories = bundle.directories.iter().map(|one| one.id).collect();
+        let list = Packed::new(&BundleList { directories, files: files.collect() });
+        done::<ReadBundle>(&ReadBundleReply { list })
     }
 
     fn file_bytes(&self, id: FileId) -> FileBytes {

@@ -7,9 +7,15 @@ pub fn calls(op: Op) -> Vec<Sample> {
     let holder = Some(Holder([0x40; 16]));
     let lease = lease();
     let capabilities = Some(vec![capabilities::grant()]);
-    if op == Op::ReportTrails {
-        let trails = vec![TrailOf { directory: directory(), trail: trail() }];
-        return pair(ReportTrails { trails }, ReportTrailsReply { kept: 1 });
+    if op == Op::ReportBundle {
+        let (root, directories, files) = (directory(), vec![directory()], vec![file()]);
+        let call = ReportBundle { root, directories, files };
+        return pair(call, ReportBundleReply { number: Some(3) });
+    }
+    if op == Op::ReadBundle {
+        let files = vec![SizedFile { id: file(), size: 4711 }];
+        let list = plain(&BundleList { directories: vec![directory()], files });
+        return pair(ReadBundle { root: directory(), number: 3 }, ReadBundleReply { list });
     }
     if op == Op::ReadFiles {
         let call = ReadFiles { ids: vec![file()], bytes: 1 << 20, contents_max: 256 << 10, holder };
@@ -37,15 +43,11 @@ pub fn calls(op: Op) -> Vec<Sample> {
     let name = XattrName::new(b"user.origin".to_vec()).unwrap();
     let xattrs = Some(vec![meta::Xattr { name, value: b"uf".to_vec() }]);
     let entries = vec![TreeEntry { entry, file: Some(bytes()), xattrs }];
-    let trail = Some(trail());
+    let bundles = Some(vec![BundleSigns { number: 3, signs: vec![file()] }]);
     let directories =
-        vec![TreeDirectory { attributes: attributes(), entries, is_end: true, trail }];
+        vec![TreeDirectory { attributes: attributes(), entries, is_end: true, bundles }];
     let page = plain(&TreePage { layouts: vec![layout()], directories, is_cut: true });
     pair(call, ReadTreeReply { lease, page, capabilities, has_limits: Some(true) })
-}
-
-fn trail() -> Trail {
-    Trail { files: vec![file(), FileId::new(MdtIndex(1), 10)], next: Some(directory()) }
 }
 
 fn bytes() -> FileBytes {

@@ -3,9 +3,9 @@
 //! Invariant: no request is left out: a new one does not compile before somebody has said what it
 //! touches, and what nobody may ask who acts for another is not asked.
 
+use crate::Request;
+use crate::meta::{Create, Link, Open, Rename};
 use tieline_types::{FileId, Name, TapeWish};
-use tieline_wire::Request;
-use tieline_wire::meta::{Create, Link, Open, Rename};
 
 /// One place, and what is done there.
 pub enum Touch<'r> {
@@ -96,7 +96,11 @@ pub fn touched(request: &Request, reads_all: bool) -> Option<Vec<Touch<'_>>> {
         // Who decides by himself, and tells later, would have told somebody that it was done.
         R::Reserve(_) => return None,
         // From anywhere to anywhere.
-        R::Undelete(_) | R::ReadTree(_) | R::ReadFiles(_) | R::ReportTrails(_) => return None,
+        R::Undelete(_)
+        | R::ReadTree(_)
+        | R::ReadFiles(_)
+        | R::ReportBundle(_)
+        | R::ReadBundle(_) => return None,
         // Administrators come themselves.
         R::SetProject(_)
         | R::SetQuota(_)
