@@ -51,8 +51,8 @@ fn feed((name, feed): Target, each: Duration, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Goes on after a finding, and tells each kind of them once, by the call it begins with: the one of
-/// the shortest input.
+/// Goes on after a finding, and tells each kind of them once, by the call it begins with: the one
+/// of the shortest input.
 fn search((name, feed): Target, each: Duration, seed: u64) -> Result<()> {
     let kept = corpus::kept(name)?;
     std::panic::set_hook(Box::new(|_| {}));

@@ -3,8 +3,8 @@
 //!
 //! The oracle: nothing that is told him holds what modes keep from him (the bytes, names, targets
 //! and attributes there are marked), and the owner, who works there afterwards while the other is
-//! silent, hardly waits: who sees a directory from outside is waited for a second once, who holds it
-//! for a lease's time.
+//! silent, hardly waits: who sees a directory from outside is waited for a second once, who holds
+//! it for a lease's time.
 
 use std::time::Duration;
 use tieline_meta::fixture::{self, Client, House, Manner, ROOT, user};
