@@ -66,7 +66,9 @@ impl Walk {
         let left = self.waste_left().min(self.files_ahead.room());
         let of = |most: u64| Limits { room: room.min(most), most, size_max: SMALL_MAX };
         let follow = of(left.min(self.programs.window()));
-        let size_max = BYTES_RAISE_FIRST.max(self.waste_left() / GUESS_PART);
+        // What is free at first is for small files.
+        let to_guess = self.waste_left().saturating_sub(WASTE_FREE);
+        let size_max = BYTES_RAISE_FIRST.max(to_guess / GUESS_PART);
         let guess = Limits { size_max, ..of(left.min(self.file_credit)) };
         let pages_max = if self.is_led() { LED_PAGES_MAX } else { FILE_PAGES_MAX };
         if self.file_pages >= pages_max {
