@@ -1,5 +1,6 @@
 //! Recorded programs on a mount at a distance: on a tree that nobody has used, that another client
-//! used, that three did, that ten other programs were on, and the same client again.
+//! used, that three did, that ten other programs were on, also after the first, and the same client
+//! again.
 //!
 //! The programs are those of `tieline_replay`, where line and time are a model. Here the kernel,
 //! the servers and the line are real ones. Each turn has a tree of its own, and fresh clients.
@@ -37,6 +38,8 @@ enum History {
     Once,
     Thrice,
     Ten,
+    /// Once by another, and by ten other programs since.
+    OnceAndTen,
     /// By this very client.
     Again,
     /// By this very client, which was unmounted since.
@@ -50,6 +53,7 @@ impl History {
             Self::Once => "used once by another",
             Self::Thrice => "used by three others",
             Self::Ten => "used by ten other programs",
+            Self::OnceAndTen => "used once by another, then by ten other programs",
             Self::Again => "again",
             Self::Back => "again, mounted anew",
         }
@@ -60,12 +64,12 @@ impl History {
         let is_build = ["ninja_build", "make_build", "cmake_configure"].contains(&program);
         let is_import = program.starts_with("import_");
         Some(match self {
-            Self::Once if program == "bursts" => 2.6,
+            Self::Once | Self::OnceAndTen if program == "bursts" => 2.6,
             Self::Never if program == "bursts" => 8.0,
-            Self::Once if is_import => local + 2.0,
+            Self::Once | Self::OnceAndTen if is_import => local + 2.0,
             Self::Never if is_import => local + 5.0,
             Self::Again if is_import => local + 0.2,
-            Self::Once if is_build => 1.5 * local + 3.0,
+            Self::Once | Self::OnceAndTen if is_build => 1.5 * local + 3.0,
             Self::Never if is_build => 1.5 * local + 10.0,
             Self::Back => local + 0.5,
             _ => return None,
@@ -159,10 +163,12 @@ impl Program<'_> {
         found.push((History::Back, self.play_at(&first, tree)?));
         self.federation.unmount(&first)?;
         let strange = self.fresh(&format!("{}-strange", tree.display()))?;
-        self.use_otherwise(&strange)?;
-        let last = self.federation.mount_again()?;
-        found.push((History::Ten, self.play_at(&last, &strange)?));
-        self.federation.unmount(&last)?;
+        for history in [History::Ten, History::OnceAndTen] {
+            self.use_otherwise(&strange)?;
+            let other = self.federation.mount_again()?;
+            found.push((history, self.play_at(&other, &strange)?));
+            self.federation.unmount(&other)?;
+        }
         Ok(found)
     }
 
