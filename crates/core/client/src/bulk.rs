@@ -85,8 +85,11 @@ impl Shared {
     /// Somebody looks for a name in a directory and the answer is here.
     pub(crate) fn walked(self: &Arc<Self>, caller: &Caller, directory: FileId) {
         let mdt = directory.mdt();
-        self.bulk.with(mdt, |walk| walk.enter(directory));
-        if !self.bulk.with(mdt, |walk| walk.revisit(directory)) {
+        let is_news = self.bulk.with(mdt, |walk| {
+            walk.enter(directory);
+            walk.revisit(directory)
+        });
+        if !is_news {
             return;
         }
         let parent = self.cache.lock().parent_of(directory);

@@ -10,6 +10,7 @@
 //! Invariants: all is bounded; a list is asked for once, and four for one run at most.
 
 use super::Walk;
+use crate::bundles::{FILES_MIN, KEPT_MAX};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use tieline_types::FileId;
@@ -335,11 +336,15 @@ impl Walk {
         }
         for BundleSigns { number, signs } in signs {
             for file in signs {
-                programs.signs.entry(file).or_default().insert(Which { root, number });
+                let of = programs.signs.entry(file).or_default();
+                if of.len() < KEPT_MAX {
+                    of.insert(Which { root, number });
+                }
             }
         }
-        let opened: Vec<FileId> = programs.run.files.iter().map(|file| file.id).collect();
-        opened.into_iter().take(TRIED_MAX).for_each(|file| programs.want(file));
+        let opened = programs.run.files.iter().map(|file| file.id).take(TRIED_MAX);
+        let opened: Vec<FileId> = opened.collect();
+        opened.into_iter().for_each(|file| programs.want(file));
     }
 
     /// A bundle whose list is to be asked for.
@@ -396,7 +401,7 @@ impl Programs {
             is_known |= told.is_some();
             known.used_told = told.or(Some(now));
         }
-        !is_known && run.files.len() >= crate::bundles::FILES_MIN
+        !is_known && run.files.len() >= FILES_MIN
     }
 }
 
