@@ -85,11 +85,7 @@ impl Shared {
     /// Somebody looks for a name in a directory and the answer is here.
     pub(crate) fn walked(self: &Arc<Self>, caller: &Caller, directory: FileId) {
         let mdt = directory.mdt();
-        let is_news = self.bulk.with(mdt, |walk| {
-            walk.enter(directory);
-            walk.revisit(directory)
-        });
-        if !is_news {
+        if !self.bulk.with(mdt, |walk| walk.revisit(directory)) {
             return;
         }
         let parent = self.cache.lock().parent_of(directory);
@@ -122,11 +118,7 @@ impl Shared {
             (tables.parent_of(directory), tables.listing_mark(directory))
         };
         let coming = Coming { directory, parent, name, mark };
-        let visit = self.bulk.with(mdt, |walk| {
-            walk.enter(directory);
-            walk.visit(caller, &coming)
-        });
-        match visit {
+        match self.bulk.with(mdt, |walk| walk.visit(caller, &coming)) {
             Visit::Alone => false,
             Visit::Wait(flight) => {
                 landed(flight).await;

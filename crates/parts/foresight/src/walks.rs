@@ -322,6 +322,7 @@ impl Walk {
     /// Somebody comes to a directory whose names are not known.
     pub fn visit(&mut self, caller: &Caller, coming: &Coming<'_>) -> Visit {
         let id = coming.directory;
+        self.enter(id);
         if let Some(flight) = self.flights.get(&id) {
             return Visit::Wait(flight.clone());
         }
@@ -366,6 +367,7 @@ impl Walk {
 
     /// Somebody comes to a directory that is known. Says whether it was brought ahead.
     pub fn revisit(&mut self, id: FileId) -> bool {
+        self.enter(id);
         let Some(entries) = self.ahead.remove(&id) else { return false };
         let gain = USED_GAIN * (u64::from(entries) + CREDIT_MIN);
         self.credit = (self.credit + gain).min(CREDIT_MAX);

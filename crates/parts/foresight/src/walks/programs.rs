@@ -255,7 +255,7 @@ impl Programs {
 
 impl Walk {
     /// Somebody looks for a name there.
-    pub fn enter(&mut self, directory: FileId) {
+    pub(super) fn enter(&mut self, directory: FileId) {
         self.programs.begin_if_over();
         self.programs.run.enter(directory);
     }
