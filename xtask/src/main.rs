@@ -6,6 +6,7 @@
 mod bench;
 mod check;
 mod docs;
+mod failures;
 mod fuzz;
 mod run;
 mod slow;

@@ -2,10 +2,12 @@
 //! soonest.
 //!
 //! Each stage is shown with its time at the end, also when one fails, and beside them what took
-//! longest by itself: [`crate::slow`].
+//! longest by itself ([`crate::slow`]) and why tests failed ([`crate::failures`]).
 
+use crate::failures::Failures;
+use crate::slow::Slow;
 use crate::tests::Tests;
-use crate::{check, docs, slow, steps, tidy};
+use crate::{check, docs, steps, tidy};
 use anyhow::{Context, Result};
 use std::cell::RefCell;
 use std::process::{Command, Stdio};
@@ -15,6 +17,12 @@ use std::time::{Duration, Instant};
 const NEW_SEEDS: &str = "8";
 /// For each decoder.
 const DECODER_TIME: Duration = Duration::from_secs(3);
+
+/// What is told of all tests together.
+pub struct Heard {
+    pub slow: Slow,
+    pub failures: Failures,
+}
 
 /// Stages that were begun, with the time that each took.
 #[derive(Default)]
@@ -43,14 +51,16 @@ impl Stages {
 }
 
 pub fn all() -> Result<()> {
-    let (stages, slow) = (Stages::default(), slow::Slow::new()?);
-    let outcome = run(&stages, &slow);
-    slow.print();
+    let (stages, slow) = (Stages::default(), Slow::new()?);
+    let heard = Heard { slow, failures: Failures::default() };
+    let outcome = run(&stages, &heard);
+    heard.slow.print();
+    heard.failures.print();
     stages.print();
     outcome
 }
 
-fn run(stages: &Stages, slow: &slow::Slow) -> Result<()> {
+fn run(stages: &Stages, heard: &Heard) -> Result<()> {
     stages.stage("formatting", check::formatting)?;
     stages.stage("tidy", tidy::run)?;
     stages.stage("clippy", check::clippy)?;
@@ -58,15 +68,15 @@ fn run(stages: &Stages, slow: &slow::Slow) -> Result<()> {
     let (seed, seconds) = (seed().to_string(), DECODER_TIME.as_secs().to_string());
     let tieline = tests.program("tieline")?;
     stages.stage("generated pages", || docs::run(true, || Command::new(tieline)))?;
-    stages.stage("unit tests", || tests.run_units(slow))?;
+    stages.stage("unit tests", || tests.run_units(heard))?;
     let mut sim = Command::new(tests.program("tieline-sim")?);
     stages.stage("simulation, new seeds", || {
         steps::run(sim.args(["--seed", &seed, "--seeds", NEW_SEEDS]))
     })?;
     let mut decoders = Command::new(tests.program("tieline-decoders")?);
     stages.stage("decoders", || steps::run(decoders.args(["feed", &seconds, &seed])))?;
-    stages.stage("lab", || tests.run_lab(slow))?;
-    stages.stage("virtual client", || tests.run_lab_alone(slow))
+    stages.stage("lab", || tests.run_lab(heard))?;
+    stages.stage("virtual client", || tests.run_lab_alone(heard))
 }
 
 /// Another for every commit, and the same whenever that is run again.

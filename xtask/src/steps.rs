@@ -3,9 +3,9 @@
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
-use std::iter;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::{io, iter};
 
 /// The root of the project.
 pub fn root() -> PathBuf {
@@ -27,6 +27,13 @@ pub fn cargo(head: &[&str], tail: &[impl AsRef<OsStr>]) -> Result<()> {
     run(&mut command)
 }
 
+/// Shows a command, runs it, hands what it prints to `take`, and fails if it does.
+pub fn hear(command: &mut Command, take: impl FnOnce(ChildStdout) -> io::Result<()>) -> Result<()> {
+    let (line, mut child) = start(command.stdout(Stdio::piped()))?;
+    take(child.stdout.take().context("a pipe from it")?)?;
+    ended(&line, child.wait()?)
+}
+
 /// Shows a command, runs it, and fails if it does.
 pub fn run(command: &mut Command) -> Result<()> {
     finish(command).map(drop)
@@ -39,14 +46,20 @@ pub fn read(command: &mut Command) -> Result<String> {
 }
 
 fn finish(command: &mut Command) -> Result<Output> {
-    let words: Vec<_> = iter::once(command.get_program()).chain(command.get_args()).collect();
-    let line = words.join(OsStr::new(" "));
-    eprintln!("\n==> {}", line.display());
-    let started = command.spawn();
-    let child = started.with_context(|| format!("cannot start {}", line.display()))?;
+    let (line, child) = start(command)?;
     let output = child.wait_with_output()?;
-    if !output.status.success() {
-        bail!("`{}` failed: {}", line.display(), output.status);
-    }
+    ended(&line, output.status)?;
     Ok(output)
+}
+
+fn start(command: &mut Command) -> Result<(String, Child)> {
+    let words: Vec<_> = iter::once(command.get_program()).chain(command.get_args()).collect();
+    let line = words.join(OsStr::new(" ")).display().to_string();
+    eprintln!("\n==> {line}");
+    let started = command.spawn();
+    Ok((line.clone(), started.with_context(|| format!("cannot start {line}"))?))
+}
+
+fn ended(line: &str, status: ExitStatus) -> Result<()> {
+    if status.success() { Ok(()) } else { bail!("`{line}` failed: {status}") }
 }

@@ -1,7 +1,7 @@
 //! The programs of all tests, built once and run by ourselves: rooms beside each other, since some
 //! wait, and what one says stays together.
 
-use crate::slow::Slow;
+use crate::run::Heard;
 use crate::steps;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -61,15 +61,15 @@ impl Tests {
     }
 
     /// All but the lab. Every one runs, whatever became of others.
-    pub fn run_units(&self, slow: &Slow) -> Result<()> {
+    pub fn run_units(&self, heard: &Heard) -> Result<()> {
         let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
             for _ in 0..processors() {
                 scope.spawn(|| {
                     while let Some(test) = self.units.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let begun = Instant::now();
-                        let outcome = test.run();
-                        slow.add(&format!("{} (all its tests)", test.name), begun.elapsed());
+                        let outcome = test.run(heard);
+                        heard.slow.add(&format!("{} (all its tests)", test.name), begun.elapsed());
                         if let Err(error) = outcome {
                             let mut failed = failed.lock().expect("nobody panics with it");
                             failed.push(format!("{}: {error:#}", test.name));
@@ -83,21 +83,22 @@ impl Tests {
     }
 
     /// Real processes and real mounts.
-    pub fn run_lab(&self, slow: &Slow) -> Result<()> {
-        let mut command = self.lab_command(slow)?;
+    pub fn run_lab(&self, heard: &Heard) -> Result<()> {
+        let mut command = self.lab_command(heard)?;
         command.arg(format!("--test-threads={}", processors() * LAB_TESTS_PER_PROCESSOR));
-        steps::run(command.args(["--skip", LAB_ALONE]))
+        steps::hear(command.args(["--skip", LAB_ALONE]), |said| heard.failures.show(said))
     }
 
     /// Tests of the lab that need all processors to themselves.
-    pub fn run_lab_alone(&self, slow: &Slow) -> Result<()> {
-        let mut command = self.lab_command(slow)?;
-        steps::run(command.args(["--test-threads=1", LAB_ALONE]))
+    pub fn run_lab_alone(&self, heard: &Heard) -> Result<()> {
+        let mut command = self.lab_command(heard)?;
+        command.args(["--test-threads=1", LAB_ALONE]);
+        steps::hear(&mut command, |said| heard.failures.show(said))
     }
 
-    fn lab_command(&self, slow: &Slow) -> Result<Command> {
+    fn lab_command(&self, heard: &Heard) -> Result<Command> {
         let mut command = self.lab.command();
-        command.env("TIELINE_TIMES", slow.file());
+        command.env("TIELINE_TIMES", heard.slow.file());
         command.env("TIELINE_BIN", self.program("tieline")?);
         Ok(command)
     }
@@ -119,7 +120,7 @@ impl TestProgram {
     }
 
     /// Runs it, and shows what it said when it is over.
-    fn run(&self) -> Result<()> {
+    fn run(&self, heard: &Heard) -> Result<()> {
         let output = self.command().stdin(Stdio::null()).output()?;
         let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
         said += &String::from_utf8_lossy(&output.stderr);
@@ -128,6 +129,7 @@ impl TestProgram {
             eprintln!("{}: {}", self.name, result.unwrap_or("no result"));
             return Ok(());
         }
+        heard.failures.note(&said);
         eprintln!("{}:\n{said}", self.name);
         bail!("{}", output.status)
     }
