@@ -202,16 +202,23 @@ impl Federation {
         if outcome.is_err() {
             eprintln!("{}", std::fs::read_to_string(&log)?);
         }
-        // The kernel may still be letting go of what a program had open that has just ended.
-        let is_unmounted = || self.tieline(&["umount", &path]).is_ok();
-        program::until("it is unmounted", Duration::from_secs(10), is_unmounted)?;
+        self.umount(&mount)?;
         outcome?;
         Ok(std::fs::read_to_string(&log)?)
     }
 
+    /// `tieline umount`, which must succeed, though not at once.
+    ///
+    /// The kernel may still be letting go of what a program had open that has just ended; and what
+    /// the test itself opened is also its children's, and those of other tests beside it, for the
+    /// moment between their fork and their exec.
+    pub fn umount(&self, mount: &Path) -> Result<()> {
+        let is_unmounted = || self.tieline(&["umount".as_ref(), mount.as_os_str()]).is_ok();
+        program::until("it is unmounted", Duration::from_secs(10), is_unmounted)
+    }
+
     /// Takes a client away that [`Federation::mount_again`] brought.
     pub fn unmount(&self, mount: &Path) -> Result<()> {
-        // The kernel may still be letting go of what a program had open that has just ended.
         let is_unmounted = || program::call("umount", &[mount]).is_ok();
         program::until("it is unmounted", Duration::from_secs(10), is_unmounted)
     }

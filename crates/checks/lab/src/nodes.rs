@@ -50,7 +50,7 @@ impl<'a> Clients<'a> {
     }
 
     pub fn unmount(&self, mount: &Path) -> Result<()> {
-        self.lab.tieline(&["umount", mount.to_str().context("path")?])?;
+        self.lab.umount(mount)?;
         self.mounts.borrow_mut().retain(|known| known != mount);
         Ok(())
     }

@@ -32,7 +32,7 @@ const TREE: &str = r#"
     : > nested/inner/.cvmfscatalog; seq 1000 > nested/inner/numbers
     printf one > links/one; ln links/one links/other; ln -s ../lib/deep/file links/there
     ln -s nowhere links/dangling; mkfifo links/fifo
-    head -c 8388608 /dev/urandom > large/whole; head -c 8388609 /dev/urandom > large/pieces
+    head -c 8388608 /dev/urandom > large/whole; (head -c 8388608 /dev/urandom; printf z) > large/pieces
     head -c 20000000 /dev/zero > large/zeroes
     setfattr -n user.color -v blue run; setfattr -n user.empty nested"#;
 
@@ -159,7 +159,7 @@ impl<'l> Alone<'l> {
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        let _ = self.lab.tieline(&["umount".as_ref(), self.path.as_os_str()]);
+        let _ = self.lab.umount(&self.path);
     }
 }
 

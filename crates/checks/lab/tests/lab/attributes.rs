@@ -662,7 +662,7 @@ assert os.stat(there).st_atime_ns == before.st_atime_ns, "O_NOATIME"
 "#
             ),
         );
-        lab.tieline(&["umount", &shown])?;
+        lab.umount(shown.as_ref())?;
         outcome
     })
 }

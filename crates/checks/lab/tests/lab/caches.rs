@@ -182,7 +182,7 @@ fn a_mount_comes_up_without_its_caches_and_uses_them_later() -> Result<()> {
         let (shown, log_option) =
             (mount.to_str().context("path")?, format!("log={},{options}", log.display()));
         let mounted = lab.try_tieline(&["mount", &source, shown, "-o", &log_option])?;
-        let unmount = || lab.tieline(&["umount", shown]).map(drop);
+        let unmount = || lab.umount(&mount);
         let outcome = (|| {
             ensure!(mounted.status.success(), "{mounted:?}");
             for (path, why) in [(&node, "not a directory"), (&site, "No such file")] {

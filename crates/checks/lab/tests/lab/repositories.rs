@@ -92,7 +92,7 @@ impl<'a> Alone<'a> {
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        let _ = self.lab.tieline(&["umount".as_ref(), self.path.as_os_str()]);
+        let _ = self.lab.umount(&self.path);
     }
 }
 

@@ -282,7 +282,6 @@ fn whatever_was_taken_away_meanwhile() -> Result<()> {
             program::shell(&near, &same).with_context(|| put.stderr.clone())?;
         }
         ensure!(client.spooled()?.is_empty());
-        lab.tieline(&["umount", &client.shown()])?;
-        Ok(())
+        lab.umount(&client.mount)
     })
 }
