@@ -32,7 +32,8 @@ const TREE: &str = r#"
     : > nested/inner/.cvmfscatalog; seq 1000 > nested/inner/numbers
     printf one > links/one; ln links/one links/other; ln -s ../lib/deep/file links/there
     ln -s nowhere links/dangling; mkfifo links/fifo
-    head -c 8388608 /dev/urandom > large/whole; (head -c 8388608 /dev/urandom; printf z) > large/pieces
+    head -c 8388608 /dev/urandom > large/whole
+    (head -c 8388608 /dev/urandom; printf z) > large/pieces
     head -c 20000000 /dev/zero > large/zeroes
     setfattr -n user.color -v blue run; setfattr -n user.empty nested"#;
 
