@@ -475,6 +475,10 @@ impl CoherentCache for Volume {
         self.shared.cache.settle(belief, write);
     }
 
+    fn searched_by_all(&self, directory: FileId) -> Belief {
+        self.shared.cache.searched_by_all(directory)
+    }
+
     fn openers(&self, id: FileId, handle: Option<HandleId>) -> Vec<Caller> {
         // Mostly it is asked after files that nobody has open.
         let known = self.shared.file_known(id);

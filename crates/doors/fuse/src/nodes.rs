@@ -153,6 +153,11 @@ impl Nodes {
         Self { is_taken: true, ..Self::new(root) }
     }
 
+    /// Is it the mounted directory?
+    pub fn is_root(&self, id: FileId) -> bool {
+        id == self.root
+    }
+
     /// The kernel's number of a file.
     pub fn node_of(&self, id: FileId) -> u64 {
         self.swap(id.0)

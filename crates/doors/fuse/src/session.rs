@@ -31,15 +31,22 @@ use bytes::Bytes;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tieline_files::Belief;
 use tieline_keep::Kept;
 use tieline_owed::cause;
 use tieline_people::People;
 use tieline_telemetry::metrics::METRICS;
+use tieline_types::FileId;
 use tokio::runtime::Handle;
 
 /// Requests longer than this keep the buffer they were read into; shorter ones are copied out of
 /// it.
 const COPIED_BYTES_MAX: usize = 64 << 10;
+
+/// What all who come in may know is asked for again after so long, where people are personal: who
+/// stands in a directory may have lost his ticket, or the directory may be closed to others now.
+const PERSONAL: Duration = Duration::from_secs(1);
 
 /// The number of no event thread, and not that of nobody.
 const NO_THREAD: usize = usize::MAX - 1;
@@ -82,10 +89,26 @@ impl Session {
         }
     }
 
+    fn are_people_personal(&self) -> bool {
+        self.people.as_ref().is_some_and(|people| people.are_personal())
+    }
+
     /// How long the kernel may believe what the client believes for so long.
-    pub fn trusted(&self, valid: std::time::Duration) -> std::time::Duration {
-        let is_personal = self.people.as_ref().is_some_and(|people| people.are_personal());
-        if is_personal { std::time::Duration::ZERO } else { valid }
+    pub fn trusted(&self, valid: Duration) -> Duration {
+        if self.are_people_personal() { valid.min(PERSONAL) } else { valid }
+    }
+
+    /// How far the kernel may believe a name in a directory, for whoever comes there next. Where
+    /// people are personal it does not know who that is: then it is told names that anybody may
+    /// look up, and asks at the first step of each path whether he who goes it is anybody here.
+    pub fn trusted_name(&self, directory: FileId, name: Belief) -> Belief {
+        if !self.are_people_personal() {
+            return name;
+        }
+        match self.kernel.nodes.is_root(directory) {
+            true => Belief::default(),
+            false => name.and(self.fs.searched_by_all(directory)),
+        }
     }
 
     /// Takes requests until the mount is gone: the life of one thread.

@@ -164,6 +164,11 @@ impl Cache {
         write(lasts);
     }
 
+    /// See [`Tables::searched_by_all`].
+    pub fn searched_by_all(&self, directory: FileId) -> Belief {
+        self.lock().searched_by_all(directory)
+    }
+
     /// An own mutation of names in these directories is under way until the guard is dropped.
     pub fn mutating(self: &Arc<Self>, directories: &[FileId]) -> Mutating {
         let mut tables = self.lock();

@@ -15,6 +15,7 @@ use std::ops::Bound;
 use thin::Thinned;
 use tieline_foresight::walks::ListingMark;
 use tieline_telemetry::metrics::METRICS;
+use tieline_types::rules::Rights;
 use tieline_types::{Attributes, Caller, FileId, FileKind, Name, Version};
 use tieline_wire::meta::{LeaseGrant, Xattr};
 use tokio::time::Instant;
@@ -273,6 +274,17 @@ impl Tables {
         inode.attributes.as_ref().is_some_and(|(attributes, basis)| {
             self.is_good(basis) && access::allows(caller, attributes, wanted)
         })
+    }
+
+    /// That anybody may look names up in a directory, whoever it is, as far as we know; resting on
+    /// nothing if that is not so.
+    pub fn searched_by_all(&self, directory: FileId) -> Belief {
+        let known = self.inodes.get(&directory).and_then(|inode| inode.attributes.as_ref());
+        let open = known.filter(|(attributes, basis)| {
+            self.is_good(basis) && Rights::of(attributes).allow_everybody(SEARCH)
+        });
+        let units = open.map(|(_, basis)| (basis.unit, basis.generation));
+        Belief { units: units.into_iter().collect() }
     }
 
     /// Own mutations changed times and counts of `id`: ask before telling them to anybody.

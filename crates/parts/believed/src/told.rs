@@ -1,5 +1,6 @@
 //! What is told of what is believed: how far to believe it, and what not to believe any more.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use tieline_types::{Attributes, FileId, Name};
 
@@ -8,6 +9,17 @@ use tieline_types::{Attributes, FileId, Name};
 pub struct Belief {
     /// Lease units and the generation each had when it was read. Empty: good once.
     pub units: Vec<(FileId, u64)>,
+}
+
+impl Belief {
+    /// What rests on both: good while each of them is, and on nothing if one does.
+    pub fn and(self, other: Self) -> Self {
+        if self.units.is_empty() || other.units.is_empty() {
+            return Self::default();
+        }
+        let units: BTreeSet<_> = self.units.into_iter().chain(other.units).collect();
+        Self { units: units.into_iter().collect() }
+    }
 }
 
 /// Attributes, and how far to believe them.

@@ -12,6 +12,9 @@ pub trait CoherentCache: Files {
     /// Calls `write` with how long the belief may be cached now (zero if it was overtaken), while
     /// no recall can pass: what `write` sends is ordered with what the listener is told.
     fn settle(&self, belief: &Belief, write: &mut dyn FnMut(Duration));
+    /// That anybody may look names up in a directory, whoever it is, as far as is known here and
+    /// now; resting on nothing if that is not so.
+    fn searched_by_all(&self, directory: FileId) -> Belief;
     /// Who opened a file, by each of its handles or by this one. Rights belong to handles.
     fn openers(&self, id: FileId, handle: Option<HandleId>) -> Vec<Caller>;
 }

@@ -4,6 +4,8 @@
 //! beliefs hold; and told of directories whose server is not heard. It checks no permissions, but
 //! tells strangers no attributes.
 
+mod kept;
+
 use crate::*;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -759,41 +761,5 @@ impl Files for Memory {
 
     async fn residency(&self, _: &Caller, id: FileId) -> Result<Residency> {
         self.lock().node(id).map(|_| Residency::Online)
-    }
-}
-
-impl CoherentCache for Memory {
-    fn listen(&self, listener: Arc<dyn CacheListener>) {
-        *self.listener.lock().unwrap() = Some(listener);
-    }
-
-    fn settle(&self, belief: &Belief, write: &mut dyn FnMut(Duration)) {
-        let state = self.lock();
-        let is_current = |&(_, generation)| generation == state.generation;
-        let holds = !belief.units.is_empty() && belief.units.iter().all(is_current);
-        write(if holds { self.valid } else { Duration::ZERO });
-    }
-
-    fn openers(&self, id: FileId, handle: Option<HandleId>) -> Vec<Caller> {
-        let state = self.lock();
-        let is_meant = |number: &HandleId| handle.is_none_or(|handle| handle == *number);
-        let handles = state.handles.iter();
-        let of_file = handles.filter(|(number, open)| open.id == id && is_meant(number));
-        of_file.map(|(_, open)| open.caller.clone()).collect()
-    }
-}
-
-/// It keeps nothing.
-impl Resume for Memory {
-    fn cause(&self, _: u64, _: bool) -> Option<Arc<Cause>> {
-        None
-    }
-
-    fn open_files(&self) -> Vec<OpenFile> {
-        Vec::new()
-    }
-
-    fn unsent(&self) -> Unsent {
-        Unsent::default()
     }
 }

@@ -78,6 +78,12 @@ pub struct AccessList {
 }
 
 impl AccessList {
+    /// Is it so of the rights in each entry?
+    pub fn all(&self, is_so: impl Fn(u32) -> bool) -> bool {
+        let named = self.named.iter().map(|one| one.rights);
+        named.chain([self.group]).all(|rights| is_so(rights.into()))
+    }
+
     /// Do the mode and this list let the caller, who is not the owner, do all of `wish`?
     pub fn allow(&self, mode: Mode, owning: Gid, caller: &Caller, wish: u32) -> bool {
         let mask = mode.bits() >> 3 & 7;

@@ -59,6 +59,14 @@ impl<'a> Rights<'a> {
         class & wish == wish
     }
 
+    /// Do they let everybody do all of `wish`, whoever it is?
+    pub fn allow_everybody(self, wish: u32) -> bool {
+        let bits = self.mode.bits();
+        let has = |class: u32| class & wish == wish;
+        let list = self.acls.and_then(|acls| acls.access.as_ref());
+        has(bits >> 6) && has(bits >> 3) && has(bits) && list.is_none_or(|list| list.all(has))
+    }
+
     pub fn is_owner(self, caller: &Caller) -> bool {
         caller.is_root() || caller.uid == self.uid
     }

@@ -1,6 +1,7 @@
 //! Who is who: principals, identities, roles, and what is kept of denials.
 
 mod explanations;
+mod kept;
 mod places;
 
 use anyhow::{Context, Result, ensure};

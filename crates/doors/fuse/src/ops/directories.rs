@@ -58,6 +58,7 @@ pub async fn readdir(call: &Call) -> Outcome {
         if let Some(known) = &mut listed.known {
             tieline_people::show(call.session.people.as_deref(), &mut known.attributes);
         }
+        listed.entry = call.session.trusted_name(call.id(), listed.entry);
         if !page.add(nodes, listed) {
             break;
         }

@@ -14,7 +14,7 @@ use crate::places::Place;
 use crate::session::Session;
 use rustix::io::Errno;
 use std::sync::Arc;
-use tieline_files::{At, Belief, Known, NewNode};
+use tieline_files::{At, Belief, Found, Known, NewNode};
 use tieline_types::{Caller, ErrorKind, FileId, FileKind, Mode, Name, RenameMode};
 
 fn name(from: &mut Reader<'_>) -> Result<Name, Refusal> {
@@ -31,13 +31,13 @@ pub async fn lookup(call: &Call) -> Outcome {
     if found.as_ref().is_err_and(|error| error.kind() == ErrorKind::Timeout) {
         vain.note(process, parent, name.clone());
     }
-    let found = found?;
-    let Some(attributes) = found.attributes else {
+    let Found { attributes, entry, belief } = found?;
+    let entry = call.session.trusted_name(parent, entry);
+    let Some(attributes) = attributes else {
         let had_directory = displaced(call, &name);
-        return absent(call.session.kernel.nodes.believed_absence(had_directory, found.entry));
+        return absent(call.session.kernel.nodes.believed_absence(had_directory, entry));
     };
-    let attributes = call.shown(attributes);
-    let entry = Entry { attributes, name: found.entry, belief: found.belief };
+    let entry = Entry { attributes: call.shown(attributes), name: entry, belief };
     let mut answer = placed(call, entry, &name);
     answer.body = noted(call, name, answer.body);
     Ok(answer)
@@ -106,6 +106,7 @@ pub fn made_entry(call: &Call, known: Known) -> Entry {
     let parent = call.id();
     let covers = belief.units.iter().any(|&(unit, _)| unit == parent);
     let name = if covers { belief.clone() } else { Belief::default() };
+    let name = call.session.trusted_name(parent, name);
     Entry { attributes, name, belief }
 }
 

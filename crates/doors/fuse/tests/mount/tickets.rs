@@ -1,8 +1,10 @@
 //! What an open file gives, also when whoever has it shows no ticket any more.
 
 use super::*;
-use std::fs::{self, OpenOptions};
+use rustix::fs::{Mode, OFlags};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tieline_people::{Asking, People, Unknown};
 use tieline_types::{Caller, Gid, Uid};
@@ -98,4 +100,45 @@ fn a_program_hears_as_whom_it_is_served() {
     people.are_gone.store(true, Ordering::Relaxed);
     let denied = rustix::fs::getxattr(on.root(), tieline_fuse::WHO, &mut room[..]);
     assert_eq!(denied, Err(rustix::io::Errno::ACCESS));
+}
+
+/// Of a directory that all may search the kernel knows names that were looked up, whoever asks; but
+/// whether he who asks is anybody here is asked at the first step of his path.
+#[test]
+fn names_that_anybody_may_look_up_are_believed_for_a_moment() {
+    let people = Arc::new(Tickets::default());
+    let on = Mounted::with(Memory::new(1), |options| options.people = Some(people.clone()));
+    let close = |name, mode| fs::set_permissions(on.path(name), Permissions::from_mode(mode));
+    for (name, mode) in [("open", 0o755), ("closed", 0o750), ("odd", 0o705)] {
+        fs::create_dir(on.path(name)).unwrap();
+        close(name, mode).unwrap();
+        fs::write(on.path(name).join("f"), "bytes").unwrap();
+    }
+    let lookups = |path: &str| {
+        let before = on.fs.lookups.load(Ordering::Relaxed);
+        for _ in 0..20 {
+            let _ = fs::metadata(on.path(path));
+        }
+        on.fs.lookups.load(Ordering::Relaxed) - before
+    };
+    // A second may end in between.
+    for path in ["open/f", "open/none"] {
+        assert!((20..25).contains(&lookups(path)), "{path}");
+    }
+    for path in ["closed/f", "odd/f", "closed/none"] {
+        assert_eq!(lookups(path), 40, "{path}");
+    }
+    // Nobody comes in without a ticket, and who stands there sees little and not for long.
+    let inside = fs::File::open(on.path("open")).unwrap();
+    let there = |name| rustix::fs::statat(&inside, name, rustix::fs::AtFlags::empty());
+    fs::metadata(on.path("open/f")).unwrap();
+    people.are_gone.store(true, Ordering::Relaxed);
+    let denied = |error: std::io::Error| error.kind() == ErrorKind::PermissionDenied;
+    assert!(fs::metadata(on.path("open/f")).is_err_and(denied));
+    let read = rustix::fs::openat(&inside, "f", OFlags::RDONLY, Mode::empty());
+    assert_eq!(read.err(), Some(rustix::io::Errno::ACCESS));
+    eventually("it is asked for again", || there("f").is_err());
+    people.are_gone.store(false, Ordering::Relaxed);
+    close("open", 0o700).unwrap();
+    eventually("it is believed no more", || lookups("open/f") == 40);
 }

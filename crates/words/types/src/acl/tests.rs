@@ -1,6 +1,8 @@
 //! Lists from outside, who they let in, and what they hand down.
 
 use super::*;
+use crate::FileKind;
+use crate::rules::Rights;
 use proptest::prelude::*;
 
 fn user(uid: u32, rights: u8) -> Named {
@@ -97,6 +99,27 @@ fn the_most_exact_entry_decides_under_the_mask() {
     assert!(!allows(&caller(7, 20, &[]), 1));
     assert!(allows(&caller(7, 7, &[]), 1));
     assert!(!allows(&caller(7, 7, &[]), 4));
+}
+
+#[test]
+fn everybody_may_what_each_class_and_each_entry_gives() {
+    let allowed = |mode, acls: Option<&Acls>| {
+        let (kind, uid, gid) = (FileKind::Directory, Uid(10), Gid(20));
+        Rights { kind, mode: Mode::new(mode), uid, gid, acls }.allow_everybody(1)
+    };
+    assert!(allowed(0o711, None));
+    for mode in [0o701, 0o710, 0o011, 0o700] {
+        assert!(!allowed(mode, None), "{mode:o}");
+    }
+    let listed = |group, rights| {
+        let named = vec![user(1001, 7), user(1002, rights)];
+        Acls::new(Some(AccessList { group, named }), None)
+    };
+    assert!(allowed(0o755, listed(5, 5).as_deref()));
+    // Neither the owning group nor one whom the list names is kept out.
+    for (group, named) in [(4, 7), (7, 0)] {
+        assert!(!allowed(0o755, listed(group, named).as_deref()));
+    }
 }
 
 #[test]
