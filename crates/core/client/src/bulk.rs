@@ -16,14 +16,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tieline_bytes::Whose;
-use tieline_foresight::ahead::Width;
 use tieline_foresight::walks::{
-    Coming, FilesJob, Flight, Job, Opened, QUIET, Rest, Run, SMALL_MAX, Under, VISIT_ENTRIES,
-    Visit, Walk, Which,
+    Coming, FilesJob, Flight, Job, LOADED_EXTENTS, Opened, QUIET, Rest, Run, SMALL_MAX, Under,
+    VISIT_ENTRIES, Visit, Walk, Which, loaded,
 };
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
-    Caller, Content, ErrorKind, FileId, Layout, MdtIndex, Name, ServerNumber, Version,
+    Attributes, Caller, ErrorKind, FileId, Layout, MdtIndex, Name, ServerNumber, Version,
 };
 use tieline_wire::Welcome;
 use tieline_wire::trees::{
@@ -402,26 +401,39 @@ impl Shared {
             (tables.parent_of(id), size)
         };
         let Some(parent) = parent else { return };
-        let flight = self.bulk.with(mdt, |walk| walk.flight(id).filter(|_| !known));
-        let is_coming = known || flight.is_some();
-        let opened = Opened { id, parent, size };
-        if self.bulk.with(mdt, |walk| walk.gather(opened, !is_coming)) {
+        let is_small = size <= SMALL_MAX;
+        let (is_due, flight, used) = self.bulk.with(mdt, |walk| {
+            let flight = walk.flight(id).filter(|_| !known);
+            let is_coming = known || flight.is_some();
+            let is_due = walk.gather(Opened { id, parent, size }, !is_coming);
+            walk.wants(id, size);
+            let used = is_small.then(|| walk.opened(caller, id, parent, is_coming));
+            (is_due, flight.filter(|_| is_small), used)
+        });
+        if is_due {
             tokio::spawn(self.clone().tell_runs(caller.clone(), mdt));
         }
+        METRICS.client_ahead_bytes.with_label_values(&["used"]).inc_by(used.unwrap_or(0));
         self.ask_bundles(caller, mdt);
-        if size > SMALL_MAX {
-            self.go_on(mdt);
-            return;
-        }
-        let used = self.bulk.with(mdt, |walk| {
-            walk.wants(id, size);
-            walk.opened(caller, id, parent, is_coming)
-        });
-        METRICS.client_ahead_bytes.with_label_values(&["used"]).inc_by(used);
         self.go_on(mdt);
-        self.file_next(caller, parent, id);
+        if is_small {
+            self.file_next(caller, parent, id);
+        }
         if let Some(flight) = flight {
             landed(flight).await;
+        }
+    }
+
+    /// A file was opened. Of one that is loaded parts are brought as soon as it is known where.
+    pub(crate) fn bring_loaded(&self, caller: &Caller, attributes: &Attributes) {
+        let Attributes { id, mode, size, .. } = *attributes;
+        let is_loaded = self.cache.lock().is_loaded(id, mode);
+        if is_loaded
+            && self.bulk.with(id.mdt(), |walk| walk.loads(id))
+            && let Some(file) = self.file_known(id)
+            && let Some(extents) = file.with(|state| state.extents.whole(size, LOADED_EXTENTS))
+        {
+            self.chunks.bring_far(&extents, &loaded(size), &Whose::own(id, caller));
         }
     }
 
@@ -466,9 +478,11 @@ impl Shared {
     /// Puts files of directories where files are opened into the queue, and asks for some.
     fn file_next(self: &Arc<Self>, caller: &Caller, parent: FileId, opened: FileId) {
         let mdt = parent.mdt();
+        let way = self.cache.lock().way_up(parent);
+        let levels = self.bulk.with(mdt, |walk| walk.opened_at(way.len()));
         loop {
             let tables = self.cache.lock();
-            let behind = |id| tables.directory_behind(id);
+            let behind = |id| tables.directory_behind(id, levels);
             let next = self.bulk.with(mdt, |walk| walk.next_to_file(parent, behind));
             let Some(next) = next else { break };
             let after = Some(opened).filter(|_| next == parent);
@@ -497,14 +511,8 @@ impl Shared {
 
     async fn bring_files(self: &Arc<Self>, mdt: MdtIndex, job: FilesJob) {
         let FilesJob { files, caller, under } = job;
-        let message = ReadFiles {
-            ids: files.iter().map(|(id, _)| *id).collect(),
-            bytes: PAGE_BYTES,
-            contents_max: SMALL_MAX,
-            holder: self.servers.holder(),
-        };
-        let outcome = self.ask_files(&caller, message).await;
-        let (told, count) = outcome.unwrap_or_else(|error| {
+        let asked = self.ask_files(&caller, files.iter().map(|(id, _)| *id).collect());
+        let (told, count) = asked.await.unwrap_or_else(|error| {
             tracing::debug!(%error, "bytes of small files do not come ahead");
             (BTreeSet::new(), files.len())
         });
@@ -521,9 +529,11 @@ impl Shared {
     async fn ask_files(
         self: &Arc<Self>,
         caller: &Caller,
-        message: ReadFiles,
+        ids: Vec<FileId>,
     ) -> Result<(BTreeSet<FileId>, usize)> {
-        let first = message.ids.first().copied().unwrap_or_default();
+        let first = ids.first().copied().unwrap_or_default();
+        let (bytes, holder) = (PAGE_BYTES, self.servers.holder());
+        let message = ReadFiles { ids, bytes, contents_max: SMALL_MAX, holder };
         let asked = Instant::now();
         let told = self.ask(caller, first, message).await?;
         let (reply, stamp) = (told.reply, told.stamp);
@@ -538,27 +548,13 @@ impl Shared {
         for file in page.files {
             let id = file.attributes.id;
             self.cache.lock().learn_told((basis, &lease), &file);
-            self.fetch_small(caller, id, &file.bytes);
+            let extents = &file.bytes.extents.extents;
+            self.chunks.bring_small(extents, &Whose::own(id, caller));
             self.learn_bytes(lease.as_of, &file.attributes, file.bytes, &page.layouts);
             ids.insert(id);
         }
         self.shrink();
         Ok((ids, page.count as usize))
-    }
-
-    /// Has the chunks of a small file fetched, for whoever opens it soon.
-    fn fetch_small(self: &Arc<Self>, caller: &Caller, file: FileId, bytes: &FileBytes) {
-        for extent in &bytes.extents.extents {
-            if let Content::Chunk(chunk) = &extent.content
-                && extent.validate().is_ok()
-                && !chunk.is_nearline()
-            {
-                let whose = Whose { offset: extent.offset, ..Whose::own(file, caller) };
-                let range = chunk.skip..chunk.skip + extent.length;
-                self.chunks.memory.linger(chunk.chunk);
-                self.chunks.start(chunk, range, Width::Ahead, &whose);
-            }
-        }
     }
 }
 

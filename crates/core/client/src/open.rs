@@ -58,6 +58,9 @@ impl Shared {
             None => self.read_mode(caller, &attributes).await,
         };
         self.warm(id);
+        if access.read && !access.write {
+            self.bring_loaded(caller, &attributes);
+        }
         let opened = self.add_handle_as(caller, attributes, access, mode);
         // A recall that comes from now on names the file as open. One that came before has not, and
         // the MDS does not know of this handle: then it is told.

@@ -424,8 +424,10 @@ async fn directories_follow_each_other_in_the_order_of_their_paths() {
         }
     }
     let tables = cache.lock();
-    let walk = std::iter::successors(Some(id(1)), |&at| tables.directory_behind(at));
+    let walk = std::iter::successors(Some(id(1)), |&at| tables.directory_behind(at, 64));
     assert_eq!(walk.map(FileId::serial).collect::<Vec<_>>(), [1, 9, 7, 8, 3, 2]);
+    let walk = std::iter::successors(Some(id(1)), |&at| tables.directory_behind(at, 2));
+    assert_eq!(walk.map(FileId::serial).collect::<Vec<_>>(), [1, 9, 2], "not too deep");
 }
 
 const ROOM: usize = 64;

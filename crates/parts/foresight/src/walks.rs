@@ -23,10 +23,12 @@
 //! * [`queues`]: which files are asked for next.
 //! * [`programs`]: what programs open, here and elsewhere before.
 //! * [`pass`]: which were opened.
+//! * [`loaded`](mod@loaded): libraries and programs.
 //!
 //! Knows neither servers nor caches: who owns it asks and learns. Invariants: all tables are
 //! bounded; a directory is on its way once; what came to nothing is not asked again at once.
 
+pub use loaded::{LOADED_EXTENTS, is_loaded, loaded};
 use pass::Pass;
 use programs::Programs;
 pub use programs::{Opened, QUIET, Run, Which};
@@ -36,6 +38,7 @@ use tieline_types::{Caller, FileId, Name};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+mod loaded;
 mod pass;
 mod programs;
 mod queues;
@@ -92,6 +95,8 @@ const HISTORY: u64 = 1 << 30;
 const MISS_FORGIVES: u64 = 64 << 10;
 /// Files up to this size are small: they travel together.
 pub const SMALL_MAX: u64 = 4 << 20;
+/// Of a larger one so much is read at least.
+const LARGE_READ: u64 = 1 << 20;
 /// Files of one question.
 const FILES_MAX: usize = 512;
 const FILES_BYTES: u64 = 1 << 20;
@@ -236,8 +241,10 @@ pub struct Walk {
     filed_from: Option<Instant>,
     /// The last of them: who walks on comes to those behind it.
     front: Option<FileId>,
-    /// In which directories files were opened.
+    /// In which directories files were opened, and how many levels down.
     opened_in: BTreeSet<FileId>,
+    deepest: usize,
+    loaded: BTreeSet<FileId>,
     pass: Pass,
     programs: Programs,
 }
@@ -624,8 +631,18 @@ impl Walk {
     /// A file of so many bytes is about to be opened.
     pub fn wants(&mut self, id: FileId, size: u64) {
         if !self.pass.has(id) {
-            self.wanted += size;
+            // Of a large one it is not known how much will be read.
+            self.wanted += if size > SMALL_MAX { LARGE_READ } else { size };
         }
+    }
+
+    /// A library or a program is opened. Says whether that is news: later its bytes are here, or
+    /// with the door.
+    pub fn loads(&mut self, id: FileId) -> bool {
+        if self.loaded.len() >= NOTED_MAX {
+            self.loaded.clear();
+        }
+        self.loaded.insert(id)
     }
 
     fn note_read(&mut self, id: FileId, parent: FileId, is_known: bool) -> u64 {
@@ -682,6 +699,12 @@ impl Walk {
             self.filed.insert(directory, Instant::now());
         }
         is_new
+    }
+
+    /// A file is opened so many levels down. Gives the most: what lies deeper is not guessed.
+    pub fn opened_at(&mut self, level: usize) -> usize {
+        self.deepest = self.deepest.max(level);
+        self.deepest
     }
 
     /// A directory whose files are not in the queue yet: the one where files are opened, and those

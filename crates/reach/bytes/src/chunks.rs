@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 use tieline_foresight::ahead::{PIECE, Width};
 use tieline_servers::Servers;
-use tieline_types::ChunkRef;
+use tieline_types::{ChunkRef, Content, Extent};
 
 /// What is fetched at once of what is pinned: whole blocks.
 const STORED: u64 = 4 << 20;
@@ -103,6 +103,31 @@ impl Chunks {
         segments
     }
 
+    /// Parts of a file that are far start now, for whoever reads them soon.
+    pub fn bring_far(self: &Arc<Self>, extents: &[Extent], parts: &[Range<u64>], whose: &Whose) {
+        for (extent, chunk) in at_hand(extents).filter(|(_, chunk)| self.osts.is_far(chunk)) {
+            let whose = Whose { offset: extent.offset, ..whose.clone() };
+            for part in parts {
+                let from = part.start.max(extent.offset);
+                let to = part.end.min(extent.offset + extent.length);
+                if from < to {
+                    let at = |offset: u64| chunk.skip + offset - extent.offset;
+                    self.start(chunk, at(from)..at(to), Width::Ahead, &whose);
+                }
+            }
+        }
+    }
+
+    /// A small file starts now, for whoever opens it soon.
+    pub fn bring_small(self: &Arc<Self>, extents: &[Extent], whose: &Whose) {
+        for (extent, chunk) in at_hand(extents) {
+            let whose = Whose { offset: extent.offset, ..whose.clone() };
+            let range = chunk.skip..chunk.skip + extent.length;
+            self.memory.linger(chunk.chunk);
+            self.start(chunk, range, Width::Ahead, &whose);
+        }
+    }
+
     /// A range of a chunk from wherever it is nearest, without regard for what is in memory.
     pub async fn fetch(&self, chunk: &ChunkRef, range: Range<u64>, whose: &Whose) -> Outcome {
         self.stack.fetch(chunk, range, whose).await
@@ -142,4 +167,14 @@ impl Chunks {
 
 fn source(one: impl Source + 'static) -> Arc<dyn Source> {
     Arc::new(one)
+}
+
+/// Those that lie in chunks which need not be brought back from tape.
+fn at_hand(extents: &[Extent]) -> impl Iterator<Item = (&Extent, &ChunkRef)> {
+    extents.iter().filter_map(|extent| match &extent.content {
+        Content::Chunk(chunk) if extent.validate().is_ok() && !chunk.is_nearline() => {
+            Some((extent, chunk))
+        }
+        _ => None,
+    })
 }

@@ -26,7 +26,7 @@ use tokio::sync::Semaphore;
 const WARM_MAX: usize = 16;
 /// What nobody waits for yet holds up others by half a second, or by so many bytes.
 const AHEAD_PER_SECOND: u64 = 2;
-const AHEAD_LEAST: u64 = 1 << 20;
+const AHEAD_LEAST: u64 = 4 << 20;
 /// The same where the rate is not known: most of a round trip of 50 ms at a Gbit/s.
 const AHEAD_SURE: u64 = 4 << 20;
 

@@ -5,9 +5,9 @@
 use super::{Basis, Reply, Tables, Under, XattrsKnown};
 use crate::access::{self, READ, SEARCH};
 use std::ops::Bound;
-use tieline_foresight::walks::AT_WORK;
+use tieline_foresight::walks::{AT_WORK, is_loaded};
 use tieline_telemetry::metrics::METRICS;
-use tieline_types::{Attributes, Caller, FileId, FileKind, Name};
+use tieline_types::{Attributes, Caller, FileId, FileKind, Mode, Name};
 use tieline_wire::meta::LeaseGrant;
 use tieline_wire::trees::{ToldFile, TreeDirectory};
 use tokio::time::Instant;
@@ -111,15 +111,20 @@ impl Tables {
     }
 
     /// The directory whose path comes next after that of one: the first in it, or the next beside
-    /// it, or beside one that it is in. Of what is known, within one MDT.
-    pub fn directory_behind(&self, id: FileId) -> Option<FileId> {
+    /// it, or beside one that it is in. Of what is known, within one MDT, and no more than so many
+    /// levels down.
+    pub fn directory_behind(&self, id: FileId, levels: usize) -> Option<FileId> {
         let (mut within, mut after) = (id, None);
+        let mut level = self.way_up(id).len();
         for _ in 0..LEVELS_MAX {
-            if let Some(next) = self.directory_in(within, after) {
+            if level < levels
+                && let Some(next) = self.directory_in(within, after)
+            {
                 return Some(next);
             }
             let (parent, name) = self.inodes.get(&within)?.seen_at.as_ref()?;
             (within, after) = (*parent, Some(name));
+            level = level.saturating_sub(1);
         }
         None
     }
@@ -161,6 +166,12 @@ impl Tables {
     fn may_be_walked(&self, caller: &Caller, id: FileId) -> Option<bool> {
         let (attributes, _) = self.inodes.get(&id)?.attributes.as_ref()?;
         Some(access::allows(caller, attributes, READ | SEARCH))
+    }
+
+    /// Is a file of that mode loaded, as its name says?
+    pub fn is_loaded(&self, id: FileId, mode: Mode) -> bool {
+        let seen = self.inodes.get(&id).and_then(|inode| inode.seen_at.as_ref());
+        seen.is_some_and(|(_, name)| is_loaded(name, mode))
     }
 
     /// Regular files in a directory that `caller` may read, up to a size: those behind `after`

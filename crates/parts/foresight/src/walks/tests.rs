@@ -310,7 +310,7 @@ async fn the_files_of_directories_behind_come_in_the_order_of_paths() {
 async fn one_look_at_a_file_brings_no_large_ones() {
     let mut walk = Walk::default();
     walk.opened(&root(), id(1), id(10), false);
-    walk.wants(id(99), GUESS_PART * SMALL_MAX);
+    (0..GUESS_PART).for_each(|one| walk.wants(id(900 + one), SMALL_MAX));
     walk.enqueue_files(vec![(id(2), 4 << 20), (id(3), 4 << 20)], true);
     assert!(walk.next_files(u64::MAX).is_none());
     for serial in 20..26 {
@@ -385,7 +385,7 @@ async fn a_library_that_is_guessed_is_not_worth_all_that_may_come_for_nothing() 
     walk.enqueue_files(guesses(), false);
     assert_eq!(walk.next_files(u64::MAX).unwrap().files, [(id(2), 1000)]);
     // Who reads much may be given more.
-    walk.wants(id(7), WASTE_FREE);
+    (0..WASTE_FREE / SMALL_MAX).for_each(|one| walk.wants(id(900 + one), SMALL_MAX));
     walk.enqueue_files(guesses(), false);
     assert_eq!(walk.next_files(u64::MAX).unwrap().files, [guesses()[0]]);
 }
