@@ -103,6 +103,11 @@ const FILES_BYTES: u64 = 1 << 20;
 const FILE_PAGES_MAX: usize = 4;
 /// The same where what comes is most likely wanted.
 const LED_PAGES_MAX: usize = 8;
+/// Pages beyond these, and bytes, for the directory where a file was just opened: what lies farther
+/// off and is on its way must not keep its neighbours from coming.
+const NEAR_PAGES: usize = 2;
+const NEAR_BYTES: u64 = 512 << 10;
+const NEAR_MAX: usize = 128;
 /// Large ones that wait for room, and let others pass.
 const LATE_MAX: usize = 64;
 /// What was brought and not opened is here for so long.
@@ -222,6 +227,8 @@ pub struct Walk {
     caller: Caller,
     /// Files: to be brought, and brought and not opened yet, with their bytes.
     files: VecDeque<(FileId, u64)>,
+    /// So many of these, the first, lie where a file was just opened.
+    near: usize,
     /// The same by what the same program opened before.
     followed_files: VecDeque<(FileId, u64)>,
     files_ahead: FilesAhead,

@@ -6,8 +6,8 @@
 
 use super::{
     BYTES_CREDIT_MIN, BYTES_RAISE_FIRST, FILE_PAGES_MAX, FILES_BYTES, FILES_MAX, FilesJob,
-    GUESS_PART, HISTORY, LATE_MAX, LED_PAGES_MAX, QUEUE_MAX, SMALL_MAX, WASTE_FREE, WASTE_MAX,
-    Walk,
+    GUESS_PART, HISTORY, LATE_MAX, LED_PAGES_MAX, NEAR_BYTES, NEAR_MAX, NEAR_PAGES, QUEUE_MAX,
+    SMALL_MAX, WASTE_FREE, WASTE_MAX, Walk,
 };
 use std::collections::{BTreeSet, VecDeque};
 use tieline_types::FileId;
@@ -39,6 +39,7 @@ impl Walk {
         let new: Vec<_> =
             files.into_iter().take(room).filter(|(id, _)| self.may_come(*id)).collect();
         if is_next {
+            self.near = new.len().min(NEAR_MAX);
             new.into_iter().rev().for_each(|one| self.files.push_front(one));
         } else {
             self.files.extend(new);
@@ -69,8 +70,12 @@ impl Walk {
         // What is free at first is for small files.
         let to_guess = self.waste_left().saturating_sub(WASTE_FREE);
         let size_max = BYTES_RAISE_FIRST.max(to_guess / GUESS_PART);
-        let guess = Limits { size_max, ..of(left.min(self.file_credit)) };
-        let pages_max = if self.is_led() { LED_PAGES_MAX } else { FILE_PAGES_MAX };
+        let mut guess = Limits { size_max, ..of(left.min(self.file_credit)) };
+        let mut pages_max = if self.is_led() { LED_PAGES_MAX } else { FILE_PAGES_MAX };
+        if self.near > 0 {
+            guess.room = guess.room.max(NEAR_BYTES.min(guess.most));
+            pages_max += NEAR_PAGES;
+        }
         if self.file_pages >= pages_max {
             return None;
         }
@@ -104,6 +109,9 @@ impl Walk {
             && late.len() < LATE_MAX
             && let Some((id, size)) = self.queue(queue).pop_front()
         {
+            if matches!(queue, Queue::Guessed) {
+                self.near = self.near.saturating_sub(1);
+            }
             if size > limits.size_max || !self.may_come(id) {
                 continue;
             }
