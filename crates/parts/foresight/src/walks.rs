@@ -735,8 +735,13 @@ impl Walk {
             if !is_walk || is_enough || self.files_ahead.room() == 0 {
                 return None;
             }
-            self.front = after(self.front?);
-            let next = self.front?;
+            let next = after(self.front?);
+            // What it has is not known yet: from there it goes on when that has come.
+            if next.is_some_and(|id| self.flights.contains_key(&id) || self.queued.contains(&id)) {
+                return None;
+            }
+            self.front = next;
+            let next = next?;
             if self.file(next) {
                 return Some(next);
             }

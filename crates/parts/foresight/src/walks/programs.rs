@@ -191,9 +191,11 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Need nothing be guessed?
+    /// Need nothing be guessed? Of what came so much is not opened that no more of it may come:
+    /// then something need.
     pub fn are_believed(&self) -> bool {
-        self.followed().is_some_and(|known| known.wrong <= BELIEVED)
+        let is_right = self.followed().is_some_and(|known| known.wrong <= BELIEVED);
+        is_right && self.window() >= OPENED_MIN
     }
 
     /// Is this directory one of those that are followed?
