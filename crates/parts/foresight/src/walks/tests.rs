@@ -389,3 +389,34 @@ async fn a_library_that_is_guessed_is_not_worth_all_that_may_come_for_nothing() 
     walk.enqueue_files(guesses(), false);
     assert_eq!(walk.next_files(u64::MAX).unwrap().files, [guesses()[0]]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_that_is_on_its_way_is_not_passed_over() {
+    let mut walk = Walk::default();
+    let after = |at: FileId| Some(id(at.serial() + 1)).filter(|next| next.serial() < 20);
+    let coming = Coming { directory: id(12), parent: None, name: None, mark: None };
+    let Visit::Ask { .. } = walk.visit(&root(), &coming) else { panic!("it is not known") };
+    walk.opened(&root(), id(100), id(10), false);
+    walk.opened(&root(), id(101), id(11), false);
+    assert_eq!(walk.next_to_file(id(11), after), Some(id(11)));
+    assert_eq!(walk.next_to_file(id(11), after), None, "what it has is not known yet");
+    walk.arrived(id(12), true, None);
+    assert_eq!(walk.next_to_file(id(11), after), Some(id(12)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn neighbours_come_while_others_are_on_their_way() {
+    let mut walk = Walk::default();
+    (0..20).for_each(|serial| drop(walk.opened(&root(), id(serial), id(10), false)));
+    let far = |from: u64| (from..from + 20).map(|serial| (id(serial), 100_000)).collect();
+    for page in 0..FILE_PAGES_MAX as u64 {
+        walk.enqueue_files(far(1000 + 100 * page), false);
+        assert!(walk.next_files(u64::MAX).is_some());
+    }
+    walk.enqueue_files(far(5000), false);
+    assert!(walk.next_files(u64::MAX).is_none(), "enough is on its way");
+    walk.enqueue_files(vec![(id(6000), 100_000)], true);
+    let files = walk.next_files(0).unwrap().files;
+    assert_eq!(files.first(), Some(&(id(6000), 100_000)));
+    assert!(walk.next_files(0).is_none(), "and no more");
+}

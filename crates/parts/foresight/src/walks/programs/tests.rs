@@ -159,3 +159,19 @@ async fn a_run_without_an_end_is_told_in_parts() {
     assert!((OVER_MAX..=OVER_MAX + 1).contains(&runs.len()), "{}", runs.len());
     assert!(runs.iter().all(|run| run.files.len() <= BUNDLE_MAX));
 }
+
+/// Much came and is not opened: then no more of it comes, and something is to be guessed.
+#[tokio::test(start_paused = true)]
+async fn what_comes_in_vain_keeps_no_guesses_away() {
+    let all: Vec<u64> = (1..1000).collect();
+    let mut walk = knowing(&[&all]);
+    (1..8).for_each(|serial| open(&mut walk, serial, true));
+    assert!(walk.is_led());
+    while !brought(&mut walk).is_empty() {}
+    assert!(!walk.is_led());
+    walk.enqueue_files(vec![(id(5000), SIZE)], false);
+    assert_eq!(brought(&mut walk), [5000]);
+    // What is opened lets more of it come.
+    (8..12).for_each(|serial| open(&mut walk, serial, false));
+    assert!(walk.is_led());
+}
