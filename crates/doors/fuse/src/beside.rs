@@ -181,6 +181,10 @@ mod tests {
             assert_eq!(allowed(), everywhere);
             drop(end);
             program.join().unwrap();
+            // It is joined before it is gone.
+            while process::processor(caller).is_some() {
+                std::thread::yield_now();
+            }
             serve(&mut beside, caller, 2 * ROW);
             assert_eq!(allowed(), everywhere);
         }
