@@ -1,7 +1,6 @@
 //! Why tests failed, said once more where a reader looks: at the end of a run, which prints
 //! thousands of lines before.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::Mutex;
 
 /// Of one test. What follows is the log of all its processes.
@@ -17,19 +16,6 @@ impl Failures {
     /// Notes what is in all that a program of tests printed.
     pub fn note(&self, said: &str) {
         self.0.lock().expect("nobody panics with it").extend(reasons(said));
-    }
-
-    /// The same of one that runs: its lines are shown as they come.
-    pub fn show(&self, from: impl Read) -> io::Result<()> {
-        let mut said = String::new();
-        for line in BufReader::new(from).split(b'\n') {
-            let line = String::from_utf8_lossy(&line?).into_owned();
-            writeln!(io::stdout(), "{line}")?;
-            said += &line;
-            said.push('\n');
-        }
-        self.note(&said);
-        Ok(())
     }
 
     pub fn print(&self) {

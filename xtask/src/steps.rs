@@ -3,9 +3,15 @@
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::iter;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
-use std::{io, iter};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+/// A program that ended and says nothing for so long has said all.
+const LEFT_OPEN: Duration = Duration::from_secs(2);
 
 /// The root of the project.
 pub fn root() -> PathBuf {
@@ -27,11 +33,28 @@ pub fn cargo(head: &[&str], tail: &[impl AsRef<OsStr>]) -> Result<()> {
     run(&mut command)
 }
 
-/// Shows a command, runs it, hands what it prints to `take`, and fails if it does.
-pub fn hear(command: &mut Command, take: impl FnOnce(ChildStdout) -> io::Result<()>) -> Result<()> {
-    let (line, mut child) = start(command.stdout(Stdio::piped()))?;
-    take(child.stdout.take().context("a pipe from it")?)?;
-    ended(&line, child.wait()?)
+/// Shows a command, runs it, hands each line that it prints to `take`, and fails if it does. What
+/// it leaves behind may hold the pipe for ever: its end is not waited for.
+pub fn hear(command: &mut Command, mut take: impl FnMut(&str)) -> Result<()> {
+    let (shown, mut child) = start(command.stdout(Stdio::piped()))?;
+    let said = BufReader::new(child.stdout.take().context("a pipe from it")?);
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let lines = said.split(b'\n').map_while(Result::ok);
+        lines.map(|line| tell.send(line)).take_while(Result::is_ok).for_each(drop);
+    });
+    let status = loop {
+        match told.recv_timeout(LEFT_OPEN) {
+            Ok(line) => take(&String::from_utf8_lossy(&line)),
+            Err(RecvTimeoutError::Disconnected) => break child.wait()?,
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some(status) = child.try_wait()? {
+                    break status;
+                }
+            }
+        }
+    };
+    ended(&shown, status)
 }
 
 /// Shows a command, runs it, and fails if it does.
@@ -62,4 +85,19 @@ fn start(command: &mut Command) -> Result<(String, Child)> {
 
 fn ended(line: &str, status: ExitStatus) -> Result<()> {
     if status.success() { Ok(()) } else { bail!("`{line}` failed: {status}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_holds_a_pipe_holds_up_nobody() {
+        let (mut said, mut command) = (String::new(), Command::new("sh"));
+        command.args(["-c", "echo one; sleep 60 2>&1 & echo two; echo $!; exit 3"]);
+        let outcome = hear(&mut command, |line| said += &format!("{line} "));
+        let pid = said.strip_prefix("one two ").unwrap().trim().to_owned();
+        Command::new("kill").arg(pid).status().unwrap();
+        assert!(outcome.unwrap_err().to_string().contains("exit status: 3"));
+    }
 }

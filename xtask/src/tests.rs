@@ -86,14 +86,14 @@ impl Tests {
     pub fn run_lab(&self, heard: &Heard) -> Result<()> {
         let mut command = self.lab_command(heard)?;
         command.arg(format!("--test-threads={}", processors() * LAB_TESTS_PER_PROCESSOR));
-        steps::hear(command.args(["--skip", LAB_ALONE]), |said| heard.failures.show(said))
+        hear(command.args(["--skip", LAB_ALONE]), heard)
     }
 
     /// Tests of the lab that need all processors to themselves.
     pub fn run_lab_alone(&self, heard: &Heard) -> Result<()> {
         let mut command = self.lab_command(heard)?;
         command.args(["--test-threads=1", LAB_ALONE]);
-        steps::hear(&mut command, |said| heard.failures.show(said))
+        hear(&mut command, heard)
     }
 
     fn lab_command(&self, heard: &Heard) -> Result<Command> {
@@ -133,6 +133,18 @@ impl TestProgram {
         eprintln!("{}:\n{said}", self.name);
         bail!("{}", output.status)
     }
+}
+
+/// Runs a program of tests, shows what it says as it comes, and notes why tests failed.
+fn hear(command: &mut Command, heard: &Heard) -> Result<()> {
+    let mut said = String::new();
+    let outcome = steps::hear(command, |line| {
+        println!("{line}");
+        said += line;
+        said.push('\n');
+    });
+    heard.failures.note(&said);
+    outcome
 }
 
 fn processors() -> usize {
