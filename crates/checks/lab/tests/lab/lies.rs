@@ -94,6 +94,7 @@ fn a_data_server_that_lies_is_not_believed() -> Result<()> {
             write(&path, &bytes(9, LENGTH))?;
             let at_sites = ["uf", "fnal"].map(|site| objects(lab, &path, site));
             let found: Vec<_> = at_sites.into_iter().flatten().collect();
+            ensure!(!found.is_empty(), "no object at either site");
             for object in found.iter().flat_map(|(objects, _)| objects) {
                 forge(object, has_tree)?;
             }
