@@ -202,12 +202,13 @@ impl Shared {
         }
     }
 
-    /// Files that are open to be written in a directory that is held alone no more: the MDS hears
+    /// Files that are open to be written in directories that are held alone no more: the MDS hears
     /// of them by this answer. Of an MDT if its serial is 0.
-    pub(crate) fn declare_under(&self, unit: FileId) -> Vec<FileId> {
+    pub(crate) fn declare_under(&self, units: &BTreeSet<FileId>) -> Vec<FileId> {
         let written = self.handles.written_files().into_iter().filter(|(file, _)| {
-            let is_there = file.id.mdt() == unit.mdt();
-            is_there && (unit.serial() == 0 || self.cache.lock().unit_of(file.id) == Some(unit))
+            let unit = self.cache.lock().unit_of(file.id);
+            units.contains(&FileId::new(file.id.mdt(), 0))
+                || unit.is_some_and(|unit| units.contains(&unit))
         });
         let files: BTreeMap<FileId, Arc<File>> = written.map(|(file, _)| (file.id, file)).collect();
         files.values().for_each(|file| file.with(|state| state.is_declared = true));

@@ -65,7 +65,7 @@ impl Deferred {
     }
 
     /// Those of a directory; of an MDT if its serial is 0.
-    fn of(&self, unit: FileId) -> Vec<Arc<File>> {
+    pub fn of(&self, unit: FileId) -> Vec<Arc<File>> {
         let deferred = lock(&self.0);
         let is_of = |at: FileId| match unit.serial() {
             0 => at.mdt() == unit.mdt(),

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use tieline_format::map::FederationMap;
-use tieline_types::{Caller, ErrorKind, FileId, MdtIndex, ServerNumber};
+use tieline_types::{Caller, ErrorKind, FileId, MdtIndex, ServerNumber, Version};
 use tieline_wire::bounds::FILES_MAX;
 use tieline_wire::notice::Recall;
 use tieline_wire::{NoticeAnswer, Welcome};
@@ -71,7 +71,9 @@ impl Shared {
                 self.limits_changed().await;
             }
             // Who looks asks for their bytes next.
-            return NoticeAnswer { open: self.declare_under(recall.unit), ..Default::default() };
+            let shared = recall.beside.as_ref().map(|beside| self.share_idle(beside, recall.at));
+            let units = shared.iter().flatten().copied().chain([recall.unit]).collect();
+            return NoticeAnswer { open: self.declare_under(&units), shared, is_contended: false };
         }
         let mut told = self.cache.recalled(&recall);
         self.renew_pins(recall.unit);
@@ -106,7 +108,7 @@ impl Shared {
         if tokio::time::timeout(LISTENER_PATIENCE, forgotten).await.is_err() {
             tracing::warn!(unit = %recall.unit, "door is slow to forget; its beliefs run out");
         }
-        NoticeAnswer { is_contended, open: self.open_under(&recall) }
+        NoticeAnswer { is_contended, open: self.open_under(&recall), shared: None }
     }
 
     /// What programs hold open of the files that change, and of others under the unit: for after
@@ -117,6 +119,23 @@ impl Shared {
         let beside = beside.filter(|id| !changing.contains(id));
         let all = recall.files.iter().copied().chain(beside);
         all.filter(|&id| self.is_open(id)).take(FILES_MAX).collect()
+    }
+
+    /// Nothing more is decided here about these units. Of which does nothing wait?
+    fn share_idle(&self, units: &[FileId], at: Version) -> Vec<FileId> {
+        let is_recovered = *self.recovered.borrow();
+        let is_at_rest = |&unit: &FileId| {
+            let queue = self.journal.of(unit.mdt());
+            let is_sent = || queue.is_none_or(|queue| queue.last_on(unit) == 0);
+            is_recovered && is_sent() && self.deferred.of(unit).is_empty()
+        };
+        let mut idle: Vec<FileId> = units.iter().copied().filter(is_at_rest).collect();
+        let mut tables = self.cache.lock();
+        idle.iter().for_each(|&unit| tables.units.share(unit, at));
+        drop(tables);
+        // What was decided before that is there now.
+        idle.retain(is_at_rest);
+        idle
     }
 
     /// Nothing more is decided here about the unit; what was is sent. What was done elsewhere is

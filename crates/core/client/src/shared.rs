@@ -6,7 +6,6 @@
 //! Lock order: a file's state, the cache, the journal. No lock is held across an await but
 //! [`crate::file::File::gate`].
 
-use crate::above::Above;
 use crate::bulk::Bulk;
 use crate::deferred::Deferred;
 use crate::file::{Budget, File};
@@ -72,7 +71,7 @@ pub(crate) struct Shared {
     pub locks: Locks,
     pub listener: Mutex<Option<Arc<dyn CacheListener>>>,
     pub poor: PoorOsts,
-    pub above: Above,
+    pub above: Mutex<tieline_believed::Above>,
     /// How files were read.
     pub past: Mutex<Past>,
     /// Room for copies that are on their way after their commit.

@@ -1,7 +1,6 @@
 //! A mounted file system: how it is put together, and what doors see of it (`tieline_files`) in
 //! terms of the rooms beside this file.
 
-use crate::above::Above;
 use crate::bulk::Bulk;
 use crate::deferred::Deferred;
 use crate::file::Budget;
@@ -96,7 +95,7 @@ impl Volume {
                 locks: Locks::new(keep.clone()),
                 listener: Mutex::default(),
                 poor: PoorOsts::default(),
-                above: Above::default(),
+                above: Mutex::default(),
                 past: Mutex::default(),
                 late: Arc::new(Semaphore::new(LATE_MAX / LATE_GRAIN)),
                 promises: Promises::new(limits),

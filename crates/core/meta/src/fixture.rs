@@ -42,7 +42,7 @@ pub fn user(uid: u32, gid: u32, groups: &[u32]) -> Caller {
 }
 
 /// What a session does with a recall.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Manner {
     /// Answers at once, naming what it has open.
     #[default]
@@ -55,6 +55,8 @@ pub enum Manner {
     IsAway,
     /// Answers at once that these are open, whatever was asked.
     Claims(Vec<FileId>),
+    /// Answers at once, and gives this directory up only where it is asked for itself.
+    Keeps(FileId),
 }
 
 #[derive(Default)]
@@ -120,19 +122,21 @@ impl Recaller for Clients {
         recall: Recall,
         patience: Duration,
     ) -> Option<NoticeAnswer> {
-        let files = recall.files.clone();
+        let (files, beside) = (recall.files.clone(), recall.beside.clone());
         self.recalls.lock().unwrap().push((session, recall));
         let manner = self.manners.lock().unwrap().get(&session).cloned().unwrap_or_default();
         if let Manner::Takes(time) = manner {
             tokio::time::sleep(time).await;
         }
         match manner {
-            Manner::Claims(open) => Some(NoticeAnswer { is_contended: false, open }),
-            Manner::Answers | Manner::Takes(_) => {
+            Manner::Claims(open) => Some(NoticeAnswer { open, ..NoticeAnswer::default() }),
+            Manner::Answers | Manner::Takes(_) | Manner::Keeps(_) => {
                 let open = self.open.lock().unwrap();
                 let is_open = |file: &FileId| open.contains(&(session, *file));
                 let open = files.into_iter().filter(is_open).collect();
-                Some(NoticeAnswer { is_contended: false, open })
+                let is_given = |unit: &FileId| manner != Manner::Keeps(*unit);
+                let shared = beside.map(|beside| beside.into_iter().filter(is_given).collect());
+                Some(NoticeAnswer { is_contended: false, open, shared })
             }
             Manner::Ignores => {
                 tokio::time::sleep(patience).await;
@@ -150,7 +154,7 @@ impl Recaller for Clients {
         };
         let manner = self.manners.lock().unwrap().get(&session).cloned().unwrap_or_default();
         match manner {
-            Manner::Answers | Manner::Claims(_) => {}
+            Manner::Answers | Manner::Claims(_) | Manner::Keeps(_) => {}
             Manner::Takes(time) => tokio::time::sleep(time).await,
             Manner::Ignores => {
                 tokio::time::sleep(patience).await;

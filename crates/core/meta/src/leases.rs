@@ -23,6 +23,7 @@
 mod suspended;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tieline_sessions::{Grace, Suspended};
@@ -54,6 +55,8 @@ const SWEEP_PAUSE: Duration = Duration::from_secs(3);
 const SWEPT_MAX: usize = 64;
 /// So many of what he holds are looked at for them.
 const SWEPT_AMONG: usize = 1024;
+/// Directories that a session gives up with one at which another looks.
+const IDLE_MAX: usize = 512;
 /// Stands for all units: held alone by sessions of before the start that may have changed anything.
 pub const EVERYTHING: FileId = FileId(0);
 
@@ -305,14 +308,36 @@ impl LeaseTable {
     pub fn share(&self, holder: Holder, asked: Version) {
         let mut inner = self.lock();
         inner.note_wanted(holder.unit);
-        let held = inner.sessions.get(&holder.session);
-        let told = held.and_then(|held| held.exclusive.get(&holder.unit));
-        if told.is_some_and(|alone| alone.told > asked) {
-            return;
-        }
-        inner.share(holder.session, holder.unit);
-        if holder.unit == EVERYTHING {
+        if inner.share(holder.session, holder.unit, asked) && holder.unit == EVERYTHING {
             inner.release(holder.session, holder.unit);
+        }
+        drop(inner);
+        self.ended.notify_waiters();
+    }
+
+    /// What the holder of a unit holds alone near it, and has not worked in lately: whoever looks
+    /// at the one comes to the others next.
+    pub fn idle_beside(&self, holder: Holder) -> Vec<FileId> {
+        let inner = self.lock();
+        let held = inner.sessions.get(&holder.session).filter(|_| holder.unit != EVERYTHING);
+        let Some(held) = held else { return vec![] };
+        let (before, after) = (..holder.unit, (Excluded(holder.unit), Unbounded));
+        let before = held.exclusive.range(before).rev().take(IDLE_MAX);
+        let near = before.chain(held.exclusive.range(after).take(IDLE_MAX));
+        let is_idle = |(unit, alone): &(&FileId, &Alone)| {
+            **unit != EVERYTHING && alone.changed.elapsed() >= AT_WORK
+        };
+        let mut idle: Vec<_> = near.filter(is_idle).map(|(&unit, _)| unit).collect();
+        idle.sort_by_key(|unit| unit.0.abs_diff(holder.unit.0));
+        idle.truncate(IDLE_MAX);
+        idle
+    }
+
+    /// The holder of a unit holds these no longer alone either: nobody wanted to see them yet.
+    pub fn share_idle(&self, holder: Holder, units: impl Iterator<Item = FileId>, asked: Version) {
+        let mut inner = self.lock();
+        for unit in units {
+            inner.share(holder.session, unit, asked);
         }
         drop(inner);
         self.ended.notify_waiters();
@@ -476,11 +501,15 @@ impl Inner {
         }
     }
 
-    /// The session does not hold the unit alone any more.
-    fn share(&mut self, session: SessionId, unit: FileId) {
-        let held = self.sessions.get_mut(&session);
-        let Some(held) = held.filter(|held| held.exclusive.contains_key(&unit)) else { return };
-        held.exclusive.remove(&unit);
+    /// The session does not hold the unit alone any more, unless it was told so after `asked`.
+    fn share(&mut self, session: SessionId, unit: FileId, asked: Version) -> bool {
+        let is_told = |alone: &Alone| alone.told > asked;
+        let Some(held) = self.sessions.get_mut(&session) else { return true };
+        match held.exclusive.get(&unit) {
+            Some(alone) if is_told(alone) => return false,
+            Some(_) => held.exclusive.remove(&unit),
+            None => return true,
+        };
         held.lately.insert(unit, Instant::now());
         if held.lately.len() > LATELY_MAX {
             held.lately.retain(|_, at| at.elapsed() < LATELY);
@@ -489,6 +518,7 @@ impl Inner {
             held.lately.pop_first();
         }
         self.shared += 1;
+        true
     }
 
     /// Another session wanted to see what the unit's holder held alone.
@@ -601,7 +631,7 @@ impl Inner {
     }
 
     fn release(&mut self, session: SessionId, unit: FileId) {
-        self.share(session, unit);
+        self.share(session, unit, Version(u64::MAX));
         let held = self.sessions.get_mut(&session);
         if !held.is_some_and(|held| held.outside.remove(&unit) | held.units.remove(&unit)) {
             return;

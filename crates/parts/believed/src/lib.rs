@@ -24,6 +24,7 @@
 //! door was told to believe is remembered until it was told to forget it; the number of files is
 //! bounded.
 
+mod above;
 pub mod access;
 pub mod door;
 mod limits;
@@ -36,6 +37,7 @@ pub mod units;
 #[cfg(test)]
 mod tests;
 
+pub use above::Above;
 pub use limits::Limits;
 pub use tables::{Reply, Tables, Under};
 pub use told::{Belief, Invalidation, Known};

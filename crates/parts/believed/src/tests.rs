@@ -114,16 +114,7 @@ fn lasts(cache: &Cache, belief: &Belief) -> Duration {
 }
 
 fn recall(unit: FileId, at: u64) -> Recall {
-    Recall {
-        unit,
-        at: Version(at),
-        names: vec![],
-        files: vec![],
-        is_shared: None,
-        writes: None,
-        moves: None,
-        asks_open: None,
-    }
+    Recall::of(unit, Version(at))
 }
 
 #[tokio::test(start_paused = true)]

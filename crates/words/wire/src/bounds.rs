@@ -20,6 +20,8 @@ pub const UNITS_MAX: usize = 16_384;
 pub const NAMES_MAX: usize = 1 << 16;
 /// Files that one notice asks for.
 pub const FILES_MAX: usize = 1 << 16;
+/// Directories that one notice asks for beside another.
+pub const BESIDE_MAX: usize = 1024;
 /// Extended attributes of a file.
 pub const XATTRS_MAX: usize = 4096;
 /// Checks of 4 KiB blocks, beside the most bytes that one frame carries.

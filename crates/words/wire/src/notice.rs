@@ -1,6 +1,6 @@
 //! What a server says unasked, on the connection the client made.
 
-use crate::bounds::{FILES_MAX, NAMES_MAX};
+use crate::bounds::{BESIDE_MAX, FILES_MAX, NAMES_MAX};
 use minicbor::{Decode, Encode};
 use tieline_types::{AtMost, FileId, Name, Version};
 
@@ -63,6 +63,26 @@ pub struct Recall {
     /// hold open to be written here, or of which bytes wait to be sent.
     #[n(7)]
     pub asks_open: Option<bool>,
+    /// With `is_shared`: other directories that the receiver holds alone and where it has not
+    /// worked lately. Whoever looks comes to them next. The answer's `shared` names those where
+    /// nothing waits to be sent: they are held no longer alone either.
+    #[n(8)]
+    #[cbor(with = "AtMost::<BESIDE_MAX>")]
+    pub beside: Option<Vec<FileId>>,
+}
+
+impl Recall {
+    /// Of a unit, and nothing else.
+    pub fn of(unit: FileId, at: Version) -> Self {
+        let (names, files, beside) = (vec![], vec![], None);
+        let (is_shared, writes, moves, asks_open) = (None, None, None, None);
+        Self { unit, at, names, files, is_shared, writes, moves, asks_open, beside }
+    }
+
+    /// Somebody looks at a unit.
+    pub fn look(unit: FileId, at: Version) -> Self {
+        Self { is_shared: Some(true), ..Self::of(unit, at) }
+    }
 }
 
 /// The answer to a notice.
@@ -78,4 +98,8 @@ pub struct NoticeAnswer {
     #[n(1)]
     #[cbor(with = "AtMost::<FILES_MAX>")]
     pub open: Vec<FileId>,
+    /// Those of `beside` that the receiver holds no longer alone, and where nothing waits.
+    #[n(2)]
+    #[cbor(with = "AtMost::<BESIDE_MAX>")]
+    pub shared: Option<Vec<FileId>>,
 }

@@ -257,9 +257,7 @@ impl Fake {
     ) -> NoticeAnswer {
         let (sink, at) = self.mds_sink();
         let names = names.iter().map(|name| name.parse().unwrap()).collect();
-        let (files, is_shared, writes) = (files.to_vec(), None, None);
-        let recall =
-            Recall { unit, at, names, files, is_shared, writes, moves: None, asks_open: None };
+        let recall = Recall { names, files: files.to_vec(), ..Recall::of(unit, at) };
         let answer = sink.notice(Notice::Recall(recall)).await;
         let mut state = self.lock();
         state.version += 1;
@@ -270,17 +268,15 @@ impl Fake {
     /// Another client looks at a file that is written here; `writes`: to write it.
     pub async fn look(&self, id: FileId, writes: bool) -> NoticeAnswer {
         let (sink, at) = self.mds_sink();
-        let (names, files, writes) = (vec![], vec![id], writes.then_some(true));
-        let recall = Recall {
-            unit: id,
-            at,
-            names,
-            files,
-            is_shared: Some(true),
-            writes,
-            moves: None,
-            asks_open: None,
-        };
+        let writes = writes.then_some(true);
+        let recall = Recall { files: vec![id], writes, ..Recall::look(id, at) };
+        sink.notice(Notice::Recall(recall)).await
+    }
+
+    /// Another client looks at a directory that is held alone here, and comes to others next.
+    pub async fn look_around(&self, unit: FileId, beside: &[FileId]) -> NoticeAnswer {
+        let (sink, at) = self.mds_sink();
+        let recall = Recall { beside: Some(beside.to_vec()), ..Recall::look(unit, at) };
         sink.notice(Notice::Recall(recall)).await
     }
 

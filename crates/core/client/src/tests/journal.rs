@@ -163,6 +163,26 @@ async fn what_was_done_is_sent_before_a_recall_is_answered() {
     put(&volume, directory, "c", b"").await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn idle_directories_are_given_up_with_the_one_that_another_looks_at() {
+    let fake = Fake::new();
+    let volume = mount(&fake);
+    let [seen, idle, busy] = ["seen", "idle", "busy"].map(|name| mkdir(&volume, ROOT, name));
+    let (seen, idle, busy) = (seen.await.unwrap(), idle.await.unwrap(), busy.await.unwrap());
+    let held = fake.hold(Op::Batch);
+    put(&volume, busy, "a", b"abc").await.unwrap();
+    let before = tokio::time::Instant::now();
+    let answer = fake.look_around(seen, &[idle, busy]).await;
+    assert_eq!(answer.shared, Some(vec![idle]));
+    assert!(before.elapsed() < Duration::from_millis(100), "waits for nothing beside");
+    let asked = fake.count(Op::Create);
+    put(&volume, busy, "b", b"").await.unwrap();
+    assert_eq!(fake.count(Op::Create), asked, "decided here");
+    drop(held);
+    put(&volume, idle, "a", b"").await.unwrap();
+    assert_eq!(fake.count(Op::Create), asked + 1);
+}
+
 /// Else two clients wait for each other, whose changes ask the other: after an MDS was started anew
 /// each that takes a name away asks all who were there before.
 #[tokio::test(start_paused = true)]

@@ -77,15 +77,10 @@ impl Mdt {
             for files in files.chunks(FILES_MAX) {
                 let Some(&unit) = files.first() else { continue };
                 let recall = Recall {
-                    unit,
-                    at,
-                    names: vec![],
                     files: files.to_vec(),
-                    // What clients make of it that do not know this question.
-                    is_shared: Some(true),
-                    writes: None,
-                    moves: None,
                     asks_open: Some(true),
+                    // What clients make of it that do not know this question.
+                    ..Recall::look(unit, at)
                 };
                 let (leases, recaller) = (self.leases.clone(), self.parts.recaller.clone());
                 let files = files.to_vec();

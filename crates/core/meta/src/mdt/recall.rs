@@ -64,6 +64,15 @@ pub struct Ask {
     nameless: BTreeSet<FileId>,
 }
 
+impl Ask {
+    /// What the holder gave up beside the unit.
+    fn shared_beside(&self, answer: &NoticeAnswer) -> impl Iterator<Item = FileId> {
+        let asked: BTreeSet<FileId> = self.recall.beside.iter().flatten().copied().collect();
+        let shared = answer.shared.clone().unwrap_or_default().into_iter();
+        shared.filter(move |unit| asked.contains(unit))
+    }
+}
+
 impl Mdt {
     /// Covers what is touched: from here on nobody else is granted a lease on it. Who must be asked
     /// before the commit?
@@ -99,14 +108,10 @@ impl Mdt {
         let ask = |(holder, why): (Holder, Why)| {
             let unit = touched.units.get(&holder.unit).cloned().unwrap_or_default();
             let recall = Recall {
-                unit: holder.unit,
-                at: Version(0),
                 names: unit.names.into_iter().collect(),
                 files: unit.files.into_iter().collect(),
-                is_shared: None,
-                writes: None,
                 moves: unit.moves.then_some(true),
-                asks_open: None,
+                ..Recall::of(holder.unit, Version(0))
             };
             Ask { holder, why, recall, nameless: touched.nameless.clone() }
         };
@@ -121,22 +126,17 @@ impl Mdt {
         seen: &BTreeSet<FileId>,
         sends: bool,
     ) -> Vec<Ask> {
+        let mut asked = BTreeSet::new();
         let ask = |holder: Holder| {
             let unit = match holder.unit {
                 EVERYTHING => FileId::new(self.settings.mdt, EVERYTHING.serial()),
                 unit => unit,
             };
-            let (at, is_shared) = (Version(0), Some(true));
-            let recall = Recall {
-                unit,
-                at,
-                names: vec![],
-                files: vec![],
-                is_shared,
-                writes: None,
-                moves: None,
-                asks_open: None,
-            };
+            // Where he is asked for several, once.
+            let is_first = asked.insert(holder.session);
+            let beside = self.leases.idle_beside(holder);
+            let beside = Some(beside).filter(|beside| is_first && !beside.is_empty());
+            let recall = Recall { beside, ..Recall::look(unit, Version(0)) };
             Ask { holder, why: Why::Look, recall, nameless: BTreeSet::new() }
         };
         self.leases.alone(asking, seen, sends).into_iter().map(ask).collect()
@@ -196,6 +196,7 @@ impl Mdt {
                 // First: whoever looks when it is shared asks those who write.
                 self.note_written(ask.holder, answer).await;
                 self.leases.share(ask.holder, ask.recall.at);
+                self.leases.share_idle(ask.holder, ask.shared_beside(answer), ask.recall.at);
                 METRICS.recalls.with_label_values(&["shared"]).inc();
             }
             self.note_opens(&ask, answer, keepers);

@@ -149,16 +149,7 @@ impl Mdt {
         let Some(&unit) = files.first() else { return Ok(Some(vec![])) };
         let begun = self.parts.store.begin().await;
         let at = begun.map_err(|error| self.noted(error.into()))?.version();
-        let recall = Recall {
-            unit,
-            at,
-            names: vec![],
-            files: files.to_vec(),
-            is_shared: None,
-            writes: None,
-            moves: None,
-            asks_open: None,
-        };
+        let recall = Recall { files: files.to_vec(), ..Recall::of(unit, at) };
         let answer = self.parts.recaller.recall(session, recall, self.settings.lease).await;
         Ok(answer.map(|answer| answer.open))
     }

@@ -117,16 +117,7 @@ impl Mdt {
         for (session, files) in asks {
             let Some(&unit) = files.first() else { continue };
             let writes = writes.then_some(true);
-            let recall = Recall {
-                unit,
-                at,
-                names: vec![],
-                files,
-                is_shared: Some(true),
-                writes,
-                moves: None,
-                asks_open: None,
-            };
+            let recall = Recall { files, writes, ..Recall::look(unit, at) };
             let (leases, recaller) = (self.leases.clone(), self.parts.recaller.clone());
             waiting.spawn(async move {
                 let answer = tokio::select! {

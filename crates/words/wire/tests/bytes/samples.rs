@@ -454,27 +454,16 @@ pub fn others() -> Vec<Sample> {
         version_newest: 1,
     };
     let recall = Recall {
-        unit: directory(),
-        at: Version(12_345),
         names: vec![name("run7.root"), name("run8.root")],
         files: vec![file()],
-        is_shared: None,
-        writes: None,
-        moves: None,
-        asks_open: None,
+        ..Recall::of(directory(), Version(12_345))
     };
     let moved = Recall { files: vec![], moves: Some(true), ..recall.clone() };
-    let looked_at = Recall {
-        unit: directory(),
-        at: Version(12_345),
-        names: vec![],
-        files: vec![],
-        is_shared: Some(true),
-        writes: None,
-        moves: None,
-        asks_open: None,
-    };
+    let looked_at = Recall::look(directory(), Version(12_345));
+    let beside = Recall { beside: Some(vec![FileId(7), FileId(8)]), ..looked_at.clone() };
     let asked = Recall { asks_open: Some(true), files: vec![file()], ..looked_at.clone() };
+    let (open, shared) = (vec![file()], Some(vec![FileId(7)]));
+    let answer = NoticeAnswer { is_contended: true, open, shared };
     let unit = ExclusiveUnit {
         attributes: attributes(),
         layout: layout(),
@@ -485,6 +474,7 @@ pub fn others() -> Vec<Sample> {
         message("lease-exclusive", LeaseGrant { exclusive: Some(vec![unit]), ..lease() }),
         message("notice-recall-asks-open", Notice::Recall(asked)),
         message("notice-recall-shared", Notice::Recall(looked_at)),
+        message("notice-recall-beside", Notice::Recall(beside)),
         message("attributes-acls", Attributes { acls: Some(Box::new(acls())), ..attributes() }),
         message("attributes-content", Attributes { content: Some(Version(40)), ..attributes() }),
         message("hello-wait", Hello { wait_ms: Some(900_000), ..hello.clone() }),
@@ -500,7 +490,8 @@ pub fn others() -> Vec<Sample> {
         message("notice-hold", Notice::Hold(900_000)),
         message("notice-free-locks", Notice::FreeLocks(file())),
         message("pong", ServerTime { now: Time { seconds: 1_785_000_000, nanos: 7 } }),
-        message("notice-answer", NoticeAnswer { is_contended: true, open: vec![file()] }),
+        message("notice-answer", NoticeAnswer { shared: None, ..answer.clone() }),
+        message("notice-answer-shared", answer),
     ]
 }
 

@@ -158,16 +158,7 @@ impl Mdt {
         drop(begun);
         let mut waiting = JoinSet::new();
         for session in sessions {
-            let recall = Recall {
-                unit,
-                at,
-                names: vec![],
-                files: vec![],
-                is_shared: Some(true),
-                writes: None,
-                moves: None,
-                asks_open: None,
-            };
+            let recall = Recall::look(unit, at);
             let recaller = self.parts.recaller.clone();
             waiting.spawn(async move {
                 (session, recaller.recall(session, recall, RECALL_PATIENCE).await)

@@ -63,6 +63,38 @@ async fn only_who_has_serials_is_given_a_directory_alone() {
     assert_eq!(created.open.lease.exclusive, None);
 }
 
+/// Who reads a tree that was just made would wait for its maker at each directory.
+#[tokio::test(start_paused = true)]
+async fn who_is_looked_at_gives_up_other_directories_where_he_rests() {
+    let house = House::new().await;
+    let ((client, _), other) = (journalling(&house).await, house.client().await);
+    let mut made = vec![];
+    for at in 0..6 {
+        made.push(alone(&client, &format!("d{at}")).await);
+    }
+    tokio::time::sleep(std::time::Duration::from_secs(4)).await;
+    client.call(create(made[5], "at work", 0o644)).await.unwrap();
+    house.clients.recalled(client.session);
+    // He keeps one of them, for something waits there.
+    house.clients.set(client.session, Manner::Keeps(made[4]));
+    other.id(made[0], "x").await;
+    let recalls = std::mem::take(&mut *house.clients.recalls.lock().unwrap());
+    let [(_, recall)] = &recalls[..] else { panic!("{recalls:?}") };
+    let beside = [&made[1..5], &[ROOT]].concat();
+    assert_eq!((recall.unit, &recall.beside), (made[0], &Some(beside)));
+    for &directory in &made[1..4] {
+        other.id(directory, "x").await;
+    }
+    assert_eq!(house.clients.recalled(client.session), []);
+    for &directory in &made[4..] {
+        other.id(directory, "x").await;
+        assert_eq!(house.clients.recalled(client.session), [directory]);
+    }
+    // Nobody wanted to see what was given up beside: it may be held alone again.
+    let created = client.call(create(made[1], "y", 0o644)).await.unwrap();
+    assert!(created.open.lease.exclusive.is_some());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_directory_that_others_read_is_not_held_alone() {
     let house = House::new().await;
