@@ -18,7 +18,7 @@ use std::time::Duration;
 use tieline_bytes::Whose;
 use tieline_foresight::walks::{
     Coming, FilesJob, Flight, Job, LOADED_EXTENTS, Opened, QUIET, Rest, Run, SMALL_MAX, Under,
-    VISIT_ENTRIES, Visit, Walk, Which, loaded,
+    VISIT_ENTRIES, Visit, Walk, Which, is_loaded, loaded,
 };
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
@@ -26,7 +26,8 @@ use tieline_types::{
 };
 use tieline_wire::Welcome;
 use tieline_wire::trees::{
-    BundleList, FileBytes, FilesPage, ReadBundle, ReadFiles, ReadTree, ReadTreeReply, TreePage,
+    BundleList, FileBytes, FilesPage, ReadBundle, ReadFiles, ReadTree, ReadTreeReply, TreeEntry,
+    TreePage,
 };
 use tokio::time::Instant;
 
@@ -38,11 +39,17 @@ const PAGE_BYTES: u32 = 1 << 20;
 const SMALL_EXTENTS_MAX: usize = 16;
 /// Levels below.
 const DEPTH: u32 = 64;
+const VISIT_DEPTH: u32 = 2;
+/// Libraries of which it is asked where they are, up to which size, and so many at once.
+const LOADED_MAX: u64 = 64 << 20;
+const LOADED_AT_ONCE: usize = 256;
 /// Directories in one that a walk looks at.
 const NEIGHBOURS_MAX: usize = 16 << 10;
 /// Bytes of small files that may be on their way, or here and not read yet.
 const FLYING_MAX: u64 = 16 << 20;
 const REPORT_PATIENCE: Duration = Duration::from_secs(30);
+/// How long whoever comes to a directory waits for what comes with the one above.
+const ABOVE_PATIENCE: Duration = Duration::from_millis(250);
 
 /// What is brought, by MDT.
 #[derive(Default)]
@@ -74,6 +81,10 @@ async fn landed(mut flight: Flight) {
 }
 
 impl Shared {
+    fn is_far(&self, mdt: MdtIndex) -> bool {
+        self.servers.mds(mdt).is_ok_and(|server| server.ways.is_far())
+    }
+
     fn may_ask_in_bulk(&self, mdt: MdtIndex) -> bool {
         let Ok(server) = self.servers.mds(mdt) else { return false };
         let is_able = lock(&self.bulk.able).contains(&server.number);
@@ -91,9 +102,10 @@ impl Shared {
         if let Some(parent) =
             parent.filter(|&id| self.bulk.with(mdt, |walk| walk.walks_in(id, directory)))
         {
+            let mut ids = self.below(caller, &[directory]);
             let behind = Some(directory);
             let tables = self.cache.lock();
-            let ids = tables.unknown_directories(caller, parent, behind, NEIGHBOURS_MAX);
+            ids.extend(tables.unknown_directories(caller, parent, behind, NEIGHBOURS_MAX));
             drop(tables);
             self.bulk.with(mdt, |walk| walk.enqueue(ids, true));
         }
@@ -112,13 +124,23 @@ impl Shared {
         if !self.may_ask_in_bulk(mdt) {
             return false;
         }
-        let (parent, mark) = {
-            let tables = self.cache.lock();
-            (tables.parent_of(directory), tables.listing_mark(directory))
+        let parent = self.cache.lock().parent_of(directory);
+        let visit = || {
+            let mark = self.cache.lock().listing_mark(directory);
+            let coming = Coming { directory, parent, name, mark };
+            self.bulk.with(mdt, |walk| walk.visit(caller, &coming))
         };
-        let coming = Coming { directory, parent, name, mark };
-        match self.bulk.with(mdt, |walk| walk.visit(caller, &coming)) {
-            Visit::Alone => false,
+        let mut visited = visit();
+        if let Visit::WaitAbove(flight) = visited {
+            // What else comes with it may wait for somebody.
+            let _ = tokio::time::timeout(ABOVE_PATIENCE, landed(flight)).await;
+            if self.cache.lock().is_complete(directory) {
+                return true;
+            }
+            visited = visit();
+        }
+        match visited {
+            Visit::Alone | Visit::WaitAbove(_) => false,
             Visit::Wait(flight) => {
                 landed(flight).await;
                 true
@@ -144,9 +166,11 @@ impl Shared {
         under: Under,
     ) {
         let mdt = directory.mdt();
+        // Over distance each level costs a round trip, and these are few bytes.
+        let depth = if rest.is_none() && self.is_far(mdt) { VISIT_DEPTH } else { 0 };
         let message = ReadTree {
             roots: vec![directory],
-            depth: 0,
+            depth,
             entries: rest.as_ref().map_or(VISIT_ENTRIES, Rest::entries),
             bytes: if rest.is_some() { PAGE_BYTES } else { VISIT_BYTES },
             contents_max: SMALL_MAX,
@@ -167,8 +191,10 @@ impl Shared {
             tracing::debug!(%directory, %error, "a directory does not come whole");
             Brought::default()
         });
-        let is_here = !brought.directories.is_empty();
-        self.bulk.with(mdt, |walk| walk.arrived(directory, is_here, brought.cut));
+        let mut below = brought.directories;
+        let is_here = below.first().is_some_and(|(id, _)| *id == directory);
+        below.drain(..usize::from(is_here));
+        self.bulk.with(mdt, |walk| walk.arrived(directory, is_here, &below, brought.cut));
         if is_walk && is_here {
             let below = self.below(caller, &[directory]);
             self.bulk.with(mdt, |walk| walk.enqueue(below, true));
@@ -341,7 +367,7 @@ impl Shared {
         self.promises.told(has_limits == Some(true));
         let mut brought = Brought { is_cut: page.is_cut, ..Brought::default() };
         let reply = self.cache.lock().admit(told.stamp, &lease);
-        let layouts = page.layouts;
+        let (layouts, mut loaded) = (page.layouts, vec![]);
         for mut directory in page.directories {
             let id = directory.attributes.id;
             if let Some(signs) = directory.bundles.take() {
@@ -367,14 +393,33 @@ impl Shared {
                 let count = count + before.map_or(0, |rest| rest.count);
                 brought.cut = Some((id, Rest { after: last.entry.name.clone(), mark, count }));
             }
-            for one in directory.entries {
-                if let (Some(file), Some(attributes)) = (one.file, &one.entry.attributes) {
-                    self.learn_bytes(lease.as_of, attributes, file, &layouts);
+            for TreeEntry { entry, file, .. } in directory.entries {
+                let Some(attributes) = &entry.attributes else { continue };
+                match file {
+                    Some(file) => self.learn_bytes(lease.as_of, attributes, file, &layouts),
+                    None if is_loaded(&entry.name, attributes.mode) => loaded.push(entry.id),
+                    None => {}
                 }
             }
         }
         self.shrink();
+        self.ask_where(caller, first.mdt(), loaded);
         Ok(brought)
+    }
+
+    /// Whoever loads a library waits for its bytes, and not for where they are as well.
+    fn ask_where(self: &Arc<Self>, caller: &Caller, mdt: MdtIndex, files: Vec<FileId>) {
+        if !self.is_far(mdt) {
+            return;
+        }
+        for files in files.chunks(LOADED_AT_ONCE) {
+            let (shared, caller, files) = (self.clone(), caller.clone(), files.to_vec());
+            tokio::spawn(async move {
+                if let Err(error) = shared.ask_files(&caller, files, LOADED_MAX).await {
+                    tracing::debug!(%error, "where libraries are does not come ahead");
+                }
+            });
+        }
     }
 
     fn learn_bytes(
@@ -402,9 +447,11 @@ impl Shared {
         };
         let Some(parent) = parent else { return };
         let is_small = size <= SMALL_MAX;
+        let has_bytes =
+            known && (!is_small || self.file_known(id).is_some_and(|file| self.has_bytes(&file)));
         let (is_due, flight, used) = self.bulk.with(mdt, |walk| {
             let flight = walk.flight(id).filter(|_| !known);
-            let is_coming = known || flight.is_some();
+            let is_coming = flight.is_some() || has_bytes || known && walk.was_opened(id);
             let is_due = walk.gather(Opened { id, parent, size }, !is_coming);
             walk.wants(id, size);
             let used = is_small.then(|| walk.opened(caller, id, parent, is_coming));
@@ -442,10 +489,9 @@ impl Shared {
     /// anyway.
     pub(crate) async fn come_to_bytes(self: &Arc<Self>, caller: &Caller, file: &Arc<File>) {
         let (id, mdt) = (file.id, file.id.mdt());
+        let is_here = self.has_bytes(file);
         let missing = file.with(|state| {
-            let extents = state.extents.all(state.size, SMALL_EXTENTS_MAX);
-            let knows_where = extents.is_some();
-            let is_here = extents.is_some_and(|extents| self.chunks.memory.have(extents));
+            let knows_where = state.extents.all(state.size, SMALL_EXTENTS_MAX).is_some();
             let is_missing = state.size <= SMALL_MAX && !state.is_dirty() && !is_here;
             is_missing.then_some((state.version, knows_where))
         });
@@ -465,6 +511,14 @@ impl Shared {
             Some(_) => {}
             None => self.file_next(caller, parent, id),
         }
+    }
+
+    /// Are all bytes of a small file here, or on their way?
+    fn has_bytes(&self, file: &File) -> bool {
+        file.with(|state| {
+            let extents = state.extents.all(state.size, SMALL_EXTENTS_MAX);
+            extents.is_some_and(|extents| self.chunks.memory.have(extents))
+        })
     }
 
     /// The directory of a file. What is believed under no lease is not worth bringing.
@@ -511,7 +565,8 @@ impl Shared {
 
     async fn bring_files(self: &Arc<Self>, mdt: MdtIndex, job: FilesJob) {
         let FilesJob { files, caller, under } = job;
-        let asked = self.ask_files(&caller, files.iter().map(|(id, _)| *id).collect());
+        let ids = files.iter().map(|(id, _)| *id).collect();
+        let asked = self.ask_files(&caller, ids, SMALL_MAX);
         let (told, count) = asked.await.unwrap_or_else(|error| {
             tracing::debug!(%error, "bytes of small files do not come ahead");
             (BTreeSet::new(), files.len())
@@ -524,16 +579,17 @@ impl Shared {
         self.go_on_with_files(mdt);
     }
 
-    /// Asks where the bytes of files are, learns it, and has chunks fetched. Gives those that were
-    /// told, and how many were looked at.
+    /// Asks where the bytes of files are, learns it, and has chunks of small ones fetched. Gives
+    /// those that were told, and how many were looked at.
     async fn ask_files(
         self: &Arc<Self>,
         caller: &Caller,
         ids: Vec<FileId>,
+        contents_max: u64,
     ) -> Result<(BTreeSet<FileId>, usize)> {
         let first = ids.first().copied().unwrap_or_default();
         let (bytes, holder) = (PAGE_BYTES, self.servers.holder());
-        let message = ReadFiles { ids, bytes, contents_max: SMALL_MAX, holder };
+        let message = ReadFiles { ids, bytes, contents_max, holder };
         let asked = Instant::now();
         let told = self.ask(caller, first, message).await?;
         let (reply, stamp) = (told.reply, told.stamp);
@@ -548,8 +604,10 @@ impl Shared {
         for file in page.files {
             let id = file.attributes.id;
             self.cache.lock().learn_told((basis, &lease), &file);
-            let extents = &file.bytes.extents.extents;
-            self.chunks.bring_small(extents, &Whose::own(id, caller));
+            if contents_max == SMALL_MAX {
+                let extents = &file.bytes.extents.extents;
+                self.chunks.bring_small(extents, &Whose::own(id, caller));
+            }
             self.learn_bytes(lease.as_of, &file.attributes, file.bytes, &page.layouts);
             ids.insert(id);
         }

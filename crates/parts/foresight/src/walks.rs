@@ -139,6 +139,8 @@ pub type Under = watch::Sender<()>;
 pub enum Visit {
     /// It is on its way.
     Wait(Flight),
+    /// The one that it is in is on its way, and what is below with it, as far as there is room.
+    WaitAbove(Flight),
     /// It is asked for, from `rest` on if some came before: with what is below it, if somebody
     /// walks there.
     Ask { under: Under, flight: Flight, is_walk: bool, rest: Option<Rest> },
@@ -212,6 +214,8 @@ pub struct FilesJob {
 #[derive(Default)]
 pub struct Walk {
     flights: BTreeMap<FileId, Flight>,
+    /// Those of them that somebody came to.
+    visiting: BTreeSet<FileId>,
     /// Visits to unknown directories, by the directory they are in.
     visits: BTreeMap<FileId, u32>,
     queue: VecDeque<FileId>,
@@ -340,6 +344,10 @@ impl Walk {
         if let Some(flight) = self.flights.get(&id) {
             return Visit::Wait(flight.clone());
         }
+        let above = coming.parent.filter(|parent| self.visiting.contains(parent));
+        if let Some(flight) = above.and_then(|above| self.flights.get(&above)) {
+            return Visit::WaitAbove(flight.clone());
+        }
         let rest = self.rest_of(coming);
         if rest.as_ref().is_some_and(|rest| !rest.may_hold(coming.name)) {
             return Visit::Alone;
@@ -355,6 +363,7 @@ impl Walk {
         if is_walk {
             self.raise_credit();
         }
+        self.visiting.insert(id);
         let (under, flight) = self.fly(&[id]);
         Visit::Ask { under, flight, is_walk, rest }
     }
@@ -556,24 +565,36 @@ impl Walk {
                 self.note_came(*id);
             }
         }
+        self.came_ahead(told);
+        let parts = cut.and_then(|(id, rest)| self.came_in_part(id, rest));
+        parts.into_iter().chain(unreached).rev().for_each(|id| self.stand_first(id));
+    }
+
+    /// A visited directory has come, or has not, or in part; and others with it.
+    pub fn arrived(
+        &mut self,
+        id: FileId,
+        is_here: bool,
+        below: &[(FileId, u32)],
+        cut: Option<(FileId, Rest)>,
+    ) {
+        self.visiting.remove(&id);
+        self.flights.remove(&id);
+        if is_here {
+            self.brought(id);
+        }
+        self.came_ahead(below);
+        if let Some((id, rest)) = cut {
+            self.came_in_part(id, rest);
+        }
+    }
+
+    fn came_ahead(&mut self, told: &[(FileId, u32)]) {
         for &(id, count) in told {
             self.brought(id);
             if self.ahead.len() < NOTED_MAX {
                 self.ahead.insert(id, count);
             }
-        }
-        let parts = cut.and_then(|(id, rest)| self.came_in_part(id, rest));
-        parts.into_iter().chain(unreached).rev().for_each(|id| self.stand_first(id));
-    }
-
-    /// A visited directory has come, or has not, or in part.
-    pub fn arrived(&mut self, id: FileId, is_here: bool, cut: Option<(FileId, Rest)>) {
-        self.flights.remove(&id);
-        if is_here {
-            self.brought(id);
-        }
-        if let Some((id, rest)) = cut {
-            self.came_in_part(id, rest);
         }
     }
 
@@ -633,6 +654,10 @@ impl Walk {
         self.caller = caller.clone();
         self.pass.opened(id);
         self.note_read(id, parent, is_known)
+    }
+
+    pub fn was_opened(&self, id: FileId) -> bool {
+        self.pass.has(id)
     }
 
     /// A file of so many bytes is about to be opened.

@@ -18,7 +18,7 @@ use tieline_wire::trees::{BYTES_MAX, FileBytes, FilesPage, NAMED_MAX, ReadFiles,
 /// Files with more extents tell them page by page.
 const EXTENTS_MAX: usize = 16;
 /// Larger files are not told in bulk, whatever is asked for: they are opened.
-pub const CONTENTS_MAX: u64 = 4 << 20;
+pub const CONTENTS_MAX: u64 = 64 << 20;
 /// Files that are read at once.
 const STEP: usize = 256;
 /// What a file takes besides its extents, roughly.

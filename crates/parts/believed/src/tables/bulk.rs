@@ -16,8 +16,17 @@ use tokio::time::Instant;
 /// each: whoever walks through larger ones finds less ahead of him.
 const LEVELS_MAX: usize = 64;
 const NAMES_MAX: usize = 4096;
+/// Levels of known directories under which unknown ones are searched for: some come with a visit.
+const UNKNOWN_LEVELS: usize = 3;
 /// What an empty file counts as, so that no number of them is nothing.
 const EMPTY: u64 = 64;
+
+struct Unknown<'c> {
+    caller: &'c Caller,
+    /// Names that may be looked at yet.
+    left: usize,
+    found: Vec<FileId>,
+}
 
 impl Tables {
     /// Takes names of a directory.
@@ -138,8 +147,9 @@ impl Tables {
         behind.filter_map(|(_, entry)| entry.id).find(is_one)
     }
 
-    /// Directories among the next `limit` names in `parent` that `caller` may walk and whose names
-    /// are not known: those behind `after` first.
+    /// Directories in `parent` that `caller` may walk and whose names are not known: those behind
+    /// `after` first; and those in others there that are known, some levels down. `limit` names are
+    /// looked at.
     pub fn unknown_directories(
         &self,
         caller: &Caller,
@@ -147,18 +157,39 @@ impl Tables {
         after: Option<FileId>,
         limit: usize,
     ) -> Vec<FileId> {
-        let Some(directory) = self.directories.get(&parent) else { return vec![] };
+        let mut search = Unknown { caller, left: limit, found: vec![] };
+        self.search_unknown(&mut search, parent, after, UNKNOWN_LEVELS);
+        search.found
+    }
+
+    fn search_unknown(
+        &self,
+        search: &mut Unknown<'_>,
+        parent: FileId,
+        after: Option<FileId>,
+        levels: usize,
+    ) {
+        let Some(directory) = self.directories.get(&parent) else { return };
         let place = after.and_then(|id| self.inodes.get(&id)?.seen_at.as_ref());
         let place = place.filter(|(within, _)| *within == parent).map(|(_, name)| name);
-        let ids = directory.round(place).take(limit).filter_map(|(_, entry)| entry.id);
         let was_at_work = directory.heard.is_none_or(|heard| heard.elapsed() < AT_WORK);
-        let is_wanted = |id: &FileId| {
-            id.mdt() == parent.mdt()
-                && self.kind(*id) == Some(FileKind::Directory)
-                && !self.is_complete(*id)
-                && self.may_be_walked(caller, *id).unwrap_or(!was_at_work)
-        };
-        ids.filter(is_wanted).collect()
+        for id in directory.round(place).filter_map(|(_, entry)| entry.id) {
+            if search.left == 0 {
+                return;
+            }
+            search.left -= 1;
+            if id.mdt() != parent.mdt() || self.kind(id) != Some(FileKind::Directory) {
+                continue;
+            }
+            if !self.may_be_walked(search.caller, id).unwrap_or(!was_at_work) {
+                continue;
+            }
+            if !self.is_complete(id) {
+                search.found.push(id);
+            } else if levels > 0 {
+                self.search_unknown(search, id, None, levels - 1);
+            }
+        }
     }
 
     /// Whoever surely may not need not ask. `None`: its attributes were not told, since somebody

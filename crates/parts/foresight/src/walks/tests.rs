@@ -19,7 +19,7 @@ fn coming(serial: u64, parent: u64) -> Coming<'static> {
 fn visit(walk: &mut Walk, serial: u64, parent: u64) -> Option<bool> {
     match walk.visit(&root(), &coming(serial, parent)) {
         Visit::Ask { is_walk, .. } => {
-            walk.arrived(id(serial), true, None);
+            walk.arrived(id(serial), true, &[], None);
             Some(is_walk)
         }
         _ => None,
@@ -87,7 +87,7 @@ async fn what_is_on_its_way_is_waited_for_and_what_failed_is_left_alone() {
     let mut walk = Walk::default();
     let Visit::Ask { under, .. } = walk.visit(&root(), &coming(10, 1)) else { panic!() };
     let Visit::Wait(mut flight) = walk.visit(&root(), &coming(10, 1)) else { panic!() };
-    walk.arrived(id(10), false, None);
+    walk.arrived(id(10), false, &[], None);
     drop(under);
     assert!(flight.changed().await.is_err(), "it has landed");
     for _ in 0..3 {
@@ -114,7 +114,7 @@ async fn what_was_left_out_ahead_comes_with_its_visitor_or_when_nobody_works_the
     assert_eq!(walk.enqueue(ids(), true), 19);
     // Who asked for it alone, in vain, does not ask again for long.
     let Visit::Ask { .. } = walk.visit(&root(), &coming(110, 1)) else { panic!() };
-    walk.arrived(id(110), false, None);
+    walk.arrived(id(110), false, &[], None);
     assert!(matches!(walk.visit(&root(), &coming(110, 1)), Visit::Alone));
 }
 
@@ -146,21 +146,21 @@ async fn a_large_directory_comes_in_parts_as_names_are_looked_for() {
         mark: Some(mark),
     };
     let Visit::Ask { rest: None, .. } = walk.visit(&root(), &coming(&late)) else { panic!() };
-    walk.arrived(id(10), false, Some((id(10), rest("m", VISIT_ENTRIES))));
+    walk.arrived(id(10), false, &[], Some((id(10), rest("m", VISIT_ENTRIES))));
     // It is not there: those before `m` are known.
     assert!(matches!(walk.visit(&root(), &coming(&early)), Visit::Alone));
     let Visit::Ask { rest: Some(asked), .. } = walk.visit(&root(), &coming(&late)) else {
         panic!()
     };
     assert_eq!((asked.after.as_bytes(), asked.entries()), (&b"m"[..], VISIT_ENTRIES));
-    walk.arrived(id(10), false, Some((id(10), rest("p", 3 * VISIT_ENTRIES))));
+    walk.arrived(id(10), false, &[], Some((id(10), rest("p", 3 * VISIT_ENTRIES))));
     // What came is not known any more: it comes from the beginning, but not at once.
     let lost = Coming { mark: None, ..coming(&late) };
     assert!(matches!(walk.visit(&root(), &lost), Visit::Alone));
     tokio::time::advance(ASKED_KEPT).await;
     assert!(matches!(walk.visit(&root(), &lost), Visit::Ask { rest: None, .. }));
     // Of very many names the others are asked for by themselves.
-    walk.arrived(id(10), false, Some((id(10), rest("r", NAMES_MAX))));
+    walk.arrived(id(10), false, &[], Some((id(10), rest("r", NAMES_MAX))));
     assert!(matches!(walk.visit(&root(), &coming(&late)), Visit::Alone));
 }
 
@@ -400,7 +400,7 @@ async fn a_directory_that_is_on_its_way_is_not_passed_over() {
     walk.opened(&root(), id(101), id(11), false);
     assert_eq!(walk.next_to_file(id(11), after), Some(id(11)));
     assert_eq!(walk.next_to_file(id(11), after), None, "what it has is not known yet");
-    walk.arrived(id(12), true, None);
+    walk.arrived(id(12), true, &[], None);
     assert_eq!(walk.next_to_file(id(11), after), Some(id(12)));
 }
 

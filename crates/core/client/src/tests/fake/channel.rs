@@ -135,6 +135,10 @@ impl Channel for FakeChannel {
         0
     }
 
+    fn round_trip(&self) -> Option<Duration> {
+        Some(self.fake.lock().delay).filter(|delay| !delay.is_zero())
+    }
+
     fn warm(&self) {
         let is_away = self.fake.lock().absent.contains(&self.address);
         if !is_away && !std::mem::replace(&mut *self.welcomed.lock().unwrap(), true) {
