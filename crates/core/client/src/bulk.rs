@@ -22,7 +22,7 @@ use tieline_foresight::walks::{
 };
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{
-    Attributes, Caller, ErrorKind, FileId, Layout, MdtIndex, Name, ServerNumber, Version,
+    Attributes, Caller, ErrorKind, FileId, FileKind, Layout, MdtIndex, Name, ServerNumber, Version,
 };
 use tieline_wire::Welcome;
 use tieline_wire::trees::{
@@ -99,9 +99,7 @@ impl Shared {
             return;
         }
         let parent = self.cache.lock().parent_of(directory);
-        if let Some(parent) =
-            parent.filter(|&id| self.bulk.with(mdt, |walk| walk.walks_in(id, directory)))
-        {
+        if let Some(parent) = parent.filter(|&id| self.bulk.with(mdt, |walk| walk.walks_in(id))) {
             let mut ids = self.below(caller, &[directory]);
             let behind = Some(directory);
             let tables = self.cache.lock();
@@ -397,6 +395,7 @@ impl Shared {
                 let Some(attributes) = &entry.attributes else { continue };
                 match file {
                     Some(file) => self.learn_bytes(lease.as_of, attributes, file, &layouts),
+                    None if entry.kind != FileKind::Regular => {}
                     None if is_loaded(&entry.name, attributes.mode) => loaded.push(entry.id),
                     None => {}
                 }

@@ -399,9 +399,9 @@ impl Walk {
 
     /// What was brought ahead came alone, perhaps: whoever comes to one after the other
     /// walks all the same. Says whether somebody does in this directory, of whom it was not known.
-    pub fn walks_in(&mut self, parent: FileId, directory: FileId) -> bool {
+    pub fn walks_in(&mut self, parent: FileId) -> bool {
         let is_known = self.visits.get(&parent).is_some_and(|visits| *visits >= WALK_FROM);
-        if is_known || self.programs.foretold(directory) {
+        if is_known {
             return false;
         }
         let walks = self.count_visit(Some(parent)) >= WALK_FROM;
