@@ -33,7 +33,7 @@ mod volatile;
 pub use copies::ObjectSource;
 pub use exposing::{ExposedAt, Owners};
 pub use rights::Rights;
-pub use service::ChunkService;
+pub use service::{ChunkService, fill};
 pub use site::Limits;
 pub use tape::TapeService;
 

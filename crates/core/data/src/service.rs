@@ -264,8 +264,8 @@ impl ChunkService {
     }
 }
 
-/// Bytes that mean nothing.
-fn fill(message: &Fill) -> Answer {
+/// Bytes that mean nothing: any server has them.
+pub fn fill(message: &Fill) -> Answer {
     static NOTHING: [u8; Fill::LENGTH_MAX as usize] = [0; Fill::LENGTH_MAX as usize];
     let bytes = NOTHING.get(..message.length as usize).ok_or_else(|| {
         let detail = format!("Fill of {} bytes: {} at most", message.length, Fill::LENGTH_MAX);

@@ -210,6 +210,10 @@ impl Node {
             Request::ListIdentities(message) => {
                 Ok(Reply::new::<ListIdentities>(&self.identities.list(&who, &message)))
             }
+            Request::Fill(message) => {
+                let (body, bulk) = tieline_data::fill(&message)?;
+                Ok(Reply { body, bulk })
+            }
             request if request.op().answerer() == Answerer::Oss => {
                 self.call_chunks(context, request, bulk).await
             }

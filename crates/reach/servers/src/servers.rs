@@ -226,13 +226,17 @@ impl Servers {
         welcome: &Welcome,
         filled: Option<usize>,
     ) {
-        if let Some(server) = self.numbered(number).filter(|server| server.kind == ServerKind::Oss)
-        {
-            server.ways.told(welcome.features & Welcome::SLOWS_AT_LOSSES != 0);
-            server.ways.warm();
-            if let Some(way) = filled {
-                tokio::spawn(async move { server.ways.fill(way).await });
+        let Some(server) = self.numbered(number) else { return };
+        if server.kind == ServerKind::Mds {
+            if filled.is_some() {
+                tokio::spawn(async move { server.ways.fill_by_and_by().await });
             }
+            return;
+        }
+        server.ways.told(welcome.features & Welcome::SLOWS_AT_LOSSES != 0);
+        server.ways.warm();
+        if let Some(way) = filled {
+            tokio::spawn(async move { server.ways.fill(way).await });
         }
     }
 

@@ -92,9 +92,9 @@ impl NoticeSink for ServerSink {
             servers.hold_ended(self.number);
             servers.can(self.number, welcome.features);
             let hearer = servers.hearer.upgrade();
+            servers.welcomed_by(self.number, welcome, servers.fills.then_some(self.way));
             match self.kind {
                 ServerKind::Oss => {
-                    servers.welcomed_by(self.number, welcome, servers.fills.then_some(self.way));
                     hearer.inspect(|hearer| hearer.welcomed_by_oss(self.number, welcome));
                 }
                 ServerKind::Mds => {

@@ -53,6 +53,8 @@ pub const FAR_FROM: Duration = Duration::from_millis(2);
 const FILL: u32 = Fill::LENGTH_MAX;
 /// A way that takes more round trips for it is narrow: readers need all that it carries.
 const FILL_TRIPS: u32 = 8;
+/// What a connection carries in its first round trip, about.
+const FILL_FIRST: u32 = 16 << 10;
 const FILL_PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct Ways {
@@ -178,16 +180,37 @@ impl Ways {
         let first = async {
             is_first = true;
             let begun = Instant::now();
-            way.fill().await?;
+            way.fill(FILL).await?;
             Ok(begun.elapsed() <= self.round_trip().unwrap_or_default() * FILL_TRIPS)
         };
         let is_wide = self.is_wide.get_or_try_init(|| first).await;
         let outcome = match is_wide {
-            Ok(true) if !is_first => way.fill().await,
+            Ok(true) if !is_first => way.fill(FILL).await,
             other => other.map(drop),
         };
         if let Err(error) = outcome {
             tracing::debug!(%error, "connection is not filled");
+        }
+    }
+
+    /// The same for the one connection to a far MDS: by and by, for answers that somebody waits for
+    /// come between. Where the way is narrow it ends with what took longer than its round trip.
+    pub async fn fill_by_and_by(&self) {
+        let Some(way) = self.ways.first().filter(|_| self.is_far()) else { return };
+        if way.is_filled.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut length = FILL_FIRST;
+        while length <= FILL {
+            let begun = Instant::now();
+            if let Err(error) = way.fill(length).await {
+                tracing::debug!(%error, "connection is not filled");
+                return;
+            }
+            if begun.elapsed() > self.round_trip().unwrap_or_default() * 2 {
+                return;
+            }
+            length *= 2;
         }
     }
 
@@ -231,9 +254,9 @@ impl Way {
         Chosen { channel: self.channel.clone(), load: self.load.clone(), weight }
     }
 
-    async fn fill(&self) -> Result<(), CallError> {
-        let (chosen, root) = (self.chosen(FILL.into()), Caller::root());
-        let message = Fill { length: FILL };
+    async fn fill(&self, length: u32) -> Result<(), CallError> {
+        let (chosen, root) = (self.chosen(length.into()), Caller::root());
+        let message = Fill { length };
         let (channel, patience) = (&*chosen.channel, Some(FILL_PATIENCE));
         tieline_net::call(channel, &root, message, Bulk::Empty, patience).await.map(drop)
     }

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 const LEVELS_MAX: usize = 64;
 const NAMES_MAX: usize = 4096;
 /// Levels of known directories under which unknown ones are searched for: some come with a visit.
-const UNKNOWN_LEVELS: usize = 3;
+const UNKNOWN_LEVELS: usize = 5;
 /// What an empty file counts as, so that no number of them is nothing.
 const EMPTY: u64 = 64;
 

@@ -176,3 +176,21 @@ async fn connections_are_filled_where_that_is_quick() {
     ways.fill(0).await;
     assert_eq!(lines[0].filled.load(Ordering::Relaxed), 0, "it is near");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_one_connection_of_an_mds_is_filled_by_and_by() {
+    let filled = async |round_trip, fills_in| {
+        let (lines, ways) = ways();
+        *lines[0].round_trip.lock().unwrap() = Some(round_trip);
+        *lines[0].fills_in.lock().unwrap() = fills_in;
+        ways.fill_by_and_by().await;
+        // It stands again.
+        ways.fill_by_and_by().await;
+        assert!(lines[1..].iter().all(|line| line.filled.load(Ordering::Relaxed) == 0));
+        lines[0].filled.load(Ordering::Relaxed)
+    };
+    assert_eq!(filled(FAR_FROM, Some(FAR_FROM)).await, 5, "16, 32, … 256 KiB");
+    assert_eq!(filled(FAR_FROM, Some(FAR_FROM * 3)).await, 1, "the way is narrow");
+    assert_eq!(filled(FAR_FROM, None).await, 1, "it does not know how");
+    assert_eq!(filled(FAR_FROM / 2, Some(FAR_FROM)).await, 0, "it is near");
+}
