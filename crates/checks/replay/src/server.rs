@@ -142,12 +142,14 @@ impl Server {
             Kind::Symlink => (FileKind::Symlink, 9),
         };
         let time = Time { seconds: 1000, nanos: 0 };
+        // Else all without an end in their names would be programs.
+        let mode = Mode::new(if kind == FileKind::Directory { 0o755 } else { 0o644 });
         Attributes {
             links: 1,
             size,
             version: Version(node.version),
             has_xattrs: Some(false),
-            ..Attributes::new(id, kind, Mode::new(0o755), time)
+            ..Attributes::new(id, kind, mode, time)
         }
     }
 

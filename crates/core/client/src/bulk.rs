@@ -393,9 +393,11 @@ impl Shared {
             }
             for TreeEntry { entry, file, .. } in directory.entries {
                 let Some(attributes) = &entry.attributes else { continue };
+                // The bytes of smaller ones would come, too.
+                let is_large = attributes.size > u64::from(Layout::INLINE_MAX);
                 match file {
                     Some(file) => self.learn_bytes(lease.as_of, attributes, file, &layouts),
-                    None if entry.kind != FileKind::Regular => {}
+                    None if entry.kind != FileKind::Regular || !is_large => {}
                     None if is_loaded(&entry.name, attributes.mode) => loaded.push(entry.id),
                     None => {}
                 }

@@ -8,7 +8,6 @@ use crate::files::Files;
 use crate::handles::Handles;
 use crate::journal::Journal;
 use crate::locks::Locks;
-use crate::opens::Untold;
 use crate::pins::Pins;
 use crate::promises::Promises;
 use crate::send::{LATE_GRAIN, LATE_MAX};
@@ -33,6 +32,7 @@ use tieline_files::{CoherentCache, Resume, Unsent};
 use tieline_keep::{Keep, Record};
 use tieline_owed::cause::Cause;
 use tieline_owed::records::{self, Left};
+use tieline_owed::untold::Untold;
 use tieline_servers::{Greeting, Records, Servers};
 use tieline_types::{
     Caller, ClientId, ContentVersion, FileId, LockKind, Mode, Name, RenameMode, Residency,

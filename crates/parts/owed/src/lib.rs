@@ -5,6 +5,7 @@
 //! * [`cause`]: what a door's request has caused, until the door has answered it.
 //! * [`act`]: operations that were decided here; [`line`]: in their order, until an MDT knows them.
 //! * [`writes`]: bytes that were written; [`late`]: what is to be told of those that were lost.
+//! * [`untold`]: files that are open, until an MDT knows.
 //! * [`spool`]: where bytes go that cannot be stored.
 //!
 //! Knows no server, no lease and no door: who sends what is owed is above.
@@ -18,6 +19,7 @@ pub mod late;
 pub mod line;
 pub mod records;
 pub mod spool;
+pub mod untold;
 pub mod writes;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

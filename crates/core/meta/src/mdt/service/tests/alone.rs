@@ -63,7 +63,8 @@ async fn only_who_has_serials_is_given_a_directory_alone() {
     assert_eq!(created.open.lease.exclusive, None);
 }
 
-/// Who reads a tree that was just made would wait for its maker at each directory.
+/// Promise 216: Who reads a tree that another client made and holds alone waits for that client
+/// once for a thousand directories, where it rests and has sent all.
 #[tokio::test(start_paused = true)]
 async fn who_is_looked_at_gives_up_other_directories_where_he_rests() {
     let house = House::new().await;
