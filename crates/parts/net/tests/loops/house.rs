@@ -193,7 +193,7 @@ impl NoticeSink for Ear {
         if (10_000..10_100).contains(&recall.unit.0) {
             tokio::time::sleep(Duration::from_secs(recall.unit.0 - 10_000)).await;
         }
-        NoticeAnswer { is_contended: true, open: recall.files }
+        NoticeAnswer { is_contended: true, open: recall.files, shared: None }
     }
 
     fn connected(&self, welcome: &Welcome) {

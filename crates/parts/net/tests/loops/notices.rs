@@ -10,16 +10,7 @@ use tokio::task::JoinSet;
 
 fn recall(unit: u64) -> Notice {
     let files = vec![FileId(unit)];
-    Notice::Recall(Recall {
-        unit: FileId(unit),
-        at: Version(1),
-        names: Vec::new(),
-        files,
-        is_shared: None,
-        writes: None,
-        moves: None,
-        asks_open: None,
-    })
+    Notice::Recall(Recall { files, ..Recall::of(FileId(unit), Version(1)) })
 }
 
 #[tokio::test(start_paused = true)]

@@ -96,7 +96,7 @@ impl NoticeSink for Ear {
             Hears::Answers => NoticeAnswer::default(),
             Hears::Never => std::future::pending().await,
             Hears::Claims(open) if !self.has_heard.swap(true, Ordering::Relaxed) => {
-                NoticeAnswer { is_contended: false, open: open.clone() }
+                NoticeAnswer { open: open.clone(), ..NoticeAnswer::default() }
             }
             Hears::Claims(_) => std::future::pending().await,
         }
