@@ -39,7 +39,7 @@ const PAGE_BYTES: u32 = 1 << 20;
 const SMALL_EXTENTS_MAX: usize = 16;
 /// Levels below.
 const DEPTH: u32 = 64;
-const VISIT_DEPTH: u32 = 4;
+const VISIT_DEPTH: u32 = 3;
 /// Libraries of which it is asked where they are, up to which size, and so many at once.
 const LOADED_MAX: u64 = 64 << 20;
 const LOADED_AT_ONCE: usize = 256;
