@@ -63,30 +63,12 @@ impl Shared {
         if let Some(root) = self.made_up_junction(parent, name) {
             return self.lookup_root(caller, root, Belief::default()).await;
         }
-        let alone = self.lookup_alone(caller, parent, name);
-        if self.cache.lock().is_complete(parent) {
-            return alone.await;
+        if !self.cache.lock().is_complete(parent)
+            && self.come_to(caller, parent, Some(name)).await
+            && let Some(Cached::Found(found)) = self.lookup_cached(caller, parent, name)
+        {
+            return Ok(found);
         }
-        // It may come with much else, which takes longer.
-        tokio::pin!(alone);
-        tokio::select! {
-            biased;
-            is_here = self.come_to(caller, parent, Some(name)) => {
-                match self.lookup_cached(caller, parent, name) {
-                    Some(Cached::Found(found)) if is_here => Ok(found),
-                    _ => alone.await,
-                }
-            }
-            found = &mut alone => found,
-        }
-    }
-
-    async fn lookup_alone(
-        self: &Arc<Self>,
-        caller: &Caller,
-        parent: FileId,
-        name: &Name,
-    ) -> Result<Found> {
         if let Some(found) = self.lookup_with_others(caller, parent, name).await {
             return Ok(found);
         }

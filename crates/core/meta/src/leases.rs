@@ -55,10 +55,8 @@ const SWEEP_PAUSE: Duration = Duration::from_secs(3);
 const SWEPT_MAX: usize = 64;
 /// So many of what he holds are looked at for them.
 const SWEPT_AMONG: usize = 1024;
-/// Directories that a session gives up with one at which another looks, and in which it has not
-/// changed anything for so long.
+/// Directories that a session gives up with one at which another looks.
 const IDLE_MAX: usize = 1024;
-const IDLE: Duration = Duration::from_secs(1);
 /// Stands for all units: held alone by sessions of before the start that may have changed anything.
 pub const EVERYTHING: FileId = FileId(0);
 
@@ -327,7 +325,7 @@ impl LeaseTable {
         let before = held.exclusive.range(before).rev().take(IDLE_MAX);
         let near = before.chain(held.exclusive.range(after).take(IDLE_MAX));
         let is_idle = |(unit, alone): &(&FileId, &Alone)| {
-            **unit != EVERYTHING && alone.changed.elapsed() >= IDLE
+            **unit != EVERYTHING && alone.changed.elapsed() >= AT_WORK
         };
         let mut idle: Vec<_> = near.filter(is_idle).map(|(&unit, _)| unit).collect();
         idle.sort_by_key(|unit| unit.0.abs_diff(holder.unit.0));
