@@ -134,8 +134,8 @@ impl Mdt {
             };
             // Where he is asked for several, once.
             let is_first = asked.insert(holder.session);
-            let beside = self.leases.idle_beside(holder);
-            let beside = Some(beside).filter(|beside| is_first && !beside.is_empty());
+            let beside = is_first.then(|| self.leases.idle_beside(holder));
+            let beside = beside.filter(|beside| !beside.is_empty());
             let recall = Recall { beside, ..Recall::look(unit, Version(0)) };
             Ask { holder, why: Why::Look, recall, nameless: BTreeSet::new() }
         };
