@@ -117,6 +117,30 @@ fn recall(unit: FileId, at: u64) -> Recall {
     Recall::of(unit, Version(at))
 }
 
+/// A lookup that was answered without a lease is not believed under one that came by another
+/// answer, as of later: of what changed in between nobody was told.
+#[tokio::test(start_paused = true)]
+async fn what_was_read_before_a_lease_was_granted_is_not_believed_under_it() {
+    let cache = connected();
+    let (parent, stamp) = (id(1), cache.stamp(SERVER));
+    learn(&cache, stamp, 10, parent, "a", 50);
+    cache.recalled(&recall(parent, 10));
+    learn(&cache, stamp, 13, parent, "b", 51);
+    let late = |as_of: u64, units: &[FileId]| {
+        let lease = granted(as_of, units);
+        let mut tables = cache.lock();
+        let reply = tables.admit(stamp, &lease);
+        tables.learn_name(reply, parent, &name("c"), Some(id(52)));
+        let file = attributes(id(52), FileKind::Regular, as_of);
+        tables.learn_attributes(reply, &lease, Under::Parent(parent), file).belief
+    };
+    assert!(late(12, &[]).units.is_empty());
+    assert_eq!(knows(&cache, parent, "c"), None);
+    // Who was granted it as of before holds it since then.
+    assert!(!late(12, &[parent]).units.is_empty());
+    assert_eq!(knows(&cache, parent, "c"), Some(Some(id(52))));
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_read_before_the_recalled_change_is_not_cached() {
     let cache = connected();

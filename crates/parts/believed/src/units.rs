@@ -62,6 +62,8 @@ struct Unit {
     since: u64,
     /// When it was granted; `None`: it was taken away, or let go.
     held: Option<Stamp>,
+    /// As of which version it was granted: of what was read before, nobody tells what became.
+    granted: Version,
     /// What was read as of this version or before is not cached.
     bar: Version,
     closed_until: Option<Instant>,
@@ -203,9 +205,11 @@ impl Units {
             }
             return false;
         }
+        let granted = if entry.held == Some(stamp) { entry.granted.min(as_of) } else { as_of };
         if entry.held != Some(stamp) {
             self.hold(unit, stamp);
         }
+        self.entry(unit).granted = granted;
         true
     }
 
@@ -218,6 +222,7 @@ impl Units {
             entry.since = generation - 1;
         }
         (entry.held, entry.generation, entry.alone) = (Some(stamp), generation, None);
+        entry.granted = Version(0);
     }
 
     /// Something was put down about a unit by whoever knew it once. Gives the generation under
@@ -273,7 +278,9 @@ impl Units {
     pub fn admits(&self, unit: FileId, stamp: Stamp, as_of: Version) -> bool {
         let Some(entry) = self.units.get(&unit) else { return false };
         let is_held = self.is_held(entry) || self.is_in_doubt(unit);
-        self.is_current(stamp) && is_held && as_of > entry.bar
+        // Whoever held it not between what was read and what it was granted as of, was not told of
+        // changes meanwhile.
+        self.is_current(stamp) && is_held && as_of > entry.bar && as_of >= entry.granted
     }
 
     /// A unit that a reply granted, and its generation, under which what it tells is good.

@@ -35,7 +35,8 @@ use tieline_kv::{Committed, Transaction};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::quota::{Payer, Share};
 use tieline_types::{
-    Caller, ErrorKind, FileId, Grant, LostLock, PoolName, RequestNumber, SessionId, Version,
+    Attributes, Caller, ErrorKind, FileId, Grant, LostLock, PoolName, RequestNumber, SessionId,
+    Version,
 };
 use tieline_wire::meta::{Batch, BatchOutcome, ExclusiveUnit, ReserveReply};
 use tieline_wire::{Failure, Op, Request};
@@ -213,7 +214,9 @@ impl Mdt {
                     Some(begin) => begin.change.grant(&entitled, as_of),
                     None => self.leases.grant(asker.session, &entitled, as_of),
                 };
-                if !lease.units.is_empty() && self.are_begun(asker.session, said, &resting) {
+                // Also where nothing is granted: what the reader holds by another answer is not
+                // to cover what he is told here.
+                if self.are_begun(asker.session, said, &resting) {
                     continue;
                 }
             }
@@ -457,10 +460,14 @@ impl Mdt {
         (session, entitled, mut alone): (SessionId, &[Entitled], Vec<ExclusiveUnit>),
         (said, resting): (u64, BTreeSet<FileId>),
     ) -> Result<Vec<u8>> {
+        let is_begun = self.are_begun(session, said, &resting);
+        if let Some(told) = told_file(reply).filter(|_| is_begun) {
+            told.is_written = Some(true);
+        }
         if let Some(lease) = reply.lease_mut() {
             lease.as_of = committed.version;
             lease.units = change.grant(entitled, committed.version);
-            if self.are_begun(session, said, &resting) {
+            if is_begun {
                 // What the reply tells is good for once.
                 lease.units.clear();
             }
@@ -604,6 +611,16 @@ impl Mdt {
                 tracing::error!(mdt, "the metadata store failed; restart the server: {reason}");
             }
         }
+    }
+}
+
+/// The file that the answer to a change tells under the directory of its name.
+fn told_file(reply: &mut Reply) -> Option<&mut Attributes> {
+    match reply {
+        Reply::Create(made) => Some(&mut made.open.attributes),
+        Reply::Link(made) => made.attributes.as_mut(),
+        Reply::Rename(moved) => moved.attributes.as_mut(),
+        _ => None,
     }
 }
 

@@ -62,17 +62,8 @@ impl Mdt {
         request: &Request,
         holder: Option<Holder>,
     ) -> Result<Vec<u8>> {
-        let read = self.read_undisturbed(asker, grant, request).await?;
-        let Read { page, readable, entitled, resting: (said, resting), as_of } = read;
-        // In this order: see the module.
-        // Who acts for another asks for each: those for many say nothing of their end.
-        let serial = self.serial_of_readable(&readable);
-        let serial = serial.filter(|_| asker.delegation.is_none());
-        let mut units = self.leases.grant(asker.session, &entitled, as_of);
-        if self.are_begun(asker.session, said, &resting) {
-            // What the answer tells is good for once.
-            units.clear();
-        }
+        let (read, units, serial) = self.read_and_granted(asker, grant, request).await?;
+        let Read { page, readable, as_of, .. } = read;
         let capabilities = serial.and_then(|serial| {
             let holder = holder.or_else(|| self.sessions.holder(asker.session))?;
             let granted: BTreeSet<FileId> = units.iter().copied().collect();
@@ -88,6 +79,29 @@ impl Mdt {
             }
             _ => tieline_wire::encode(&ReadTreeReply { lease, page, capabilities, has_limits }),
         })
+    }
+
+    /// Reads until nobody has begun to write what is told, and grants it.
+    async fn read_and_granted(
+        &self,
+        asker: &Asker,
+        grant: Grant,
+        request: &Request,
+    ) -> Result<(Read, Vec<FileId>, Option<Serial>)> {
+        for _ in 0..ATTEMPTS {
+            let read = self.read_undisturbed(asker, grant, request).await?;
+            // In this order: see the module.
+            // Who acts for another asks for each: those for many say nothing of their end.
+            let serial = self.serial_of_readable(&read.readable);
+            let serial = serial.filter(|_| asker.delegation.is_none());
+            let units = self.leases.grant(asker.session, &read.entitled, read.as_of);
+            let (said, resting) = &read.resting;
+            if !self.are_begun(asker.session, *said, resting) {
+                return Ok((read, units, serial));
+            }
+        }
+        METRICS.conflicts.inc();
+        Err(Error::Contended { attempts: ATTEMPTS })
     }
 
     /// Reads until nobody is left who must say first what he did.
