@@ -19,8 +19,16 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 pub struct Untold {
-    files: Mutex<BTreeMap<FileId, OpenHere>>,
+    table: Mutex<Table>,
     due: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct Table {
+    files: BTreeMap<FileId, OpenHere>,
+    /// When whoever tells looks again by himself, also if all is closed by then: a program that
+    /// opens one file after the other does not wake him for each.
+    looks_at: Option<Instant>,
 }
 
 struct OpenHere {
@@ -37,17 +45,22 @@ impl Untold {
     }
 
     pub fn put(&self, id: FileId, unit: FileId, caller: &Caller, tell_at: Instant) {
-        lock(&self.files).insert(id, OpenHere { unit, caller: caller.clone(), tell_at });
-        self.due.notify_one();
+        let mut table = lock(&self.table);
+        table.files.insert(id, OpenHere { unit, caller: caller.clone(), tell_at });
+        let looks_in_time = table.looks_at.is_some_and(|at| at <= tell_at);
+        drop(table);
+        if !looks_in_time {
+            self.due.notify_one();
+        }
     }
 
     pub fn has(&self, id: FileId) -> bool {
-        lock(&self.files).contains_key(&id)
+        lock(&self.table).files.contains_key(&id)
     }
 
     /// Its MDS knows, or nobody here has it open any more.
     pub fn settled(&self, id: FileId) {
-        lock(&self.files).remove(&id);
+        lock(&self.table).files.remove(&id);
     }
 
     /// The file system is gone.
@@ -61,31 +74,70 @@ impl Untold {
     }
 
     pub fn under(&self, unit: FileId) -> Vec<FileId> {
-        let files = lock(&self.files);
-        files.iter().filter(|(_, open)| open.unit == unit).map(|(id, _)| *id).collect()
+        let table = lock(&self.table);
+        table.files.iter().filter(|(_, open)| open.unit == unit).map(|(id, _)| *id).collect()
     }
 
     /// Of some files the MDS is told now.
     pub fn hurry(&self, is_meant: impl Fn(FileId) -> bool) {
         let now = Instant::now();
-        let mut files = lock(&self.files);
-        let meant = files.iter_mut().filter(|(id, _)| is_meant(**id));
+        let mut table = lock(&self.table);
+        let meant = table.files.iter_mut().filter(|(id, _)| is_meant(**id));
         meant.for_each(|(_, open)| open.tell_at = now);
-        drop(files);
+        drop(table);
         self.due.notify_one();
     }
 
-    /// Some whose time has come, to be told again later if nothing settles them; and when the next
-    /// one's comes.
+    /// Some whose time has come, to be told again later if nothing settles them; and when to look
+    /// again.
     pub fn take_due(&self) -> (Vec<(FileId, Caller)>, Option<Instant>) {
         let now = Instant::now();
-        let mut files = lock(&self.files);
-        let due = files.iter_mut().filter(|(_, open)| open.tell_at <= now).take(AT_ONCE);
+        let mut table = lock(&self.table);
+        let due = table.files.iter_mut().filter(|(_, open)| open.tell_at <= now).take(AT_ONCE);
         let due = due.map(|(id, open)| {
             open.tell_at = now + PAUSE;
             (*id, open.caller.clone())
         });
         let due = due.collect();
-        (due, files.values().map(|open| open.tell_at).min())
+        table.looks_at = table.files.values().map(|open| open.tell_at).min();
+        (due, table.looks_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_woken(untold: &Untold) -> bool {
+        let due = untold.due();
+        let notified = due.notified();
+        tokio::pin!(notified);
+        notified.enable()
+    }
+
+    /// A thread that is woken for each of a thousand files takes the program's processor.
+    #[tokio::test(start_paused = true)]
+    async fn who_tells_is_woken_once_by_a_program_that_opens_one_file_after_the_other() {
+        let (untold, caller) = (Untold::default(), Caller::root());
+        let open = |number| untold.note(FileId(number), FileId(1), &caller);
+        open(10);
+        assert!(is_woken(&untold));
+        let (due, looks_at) = untold.take_due();
+        assert!(due.is_empty() && looks_at == Some(Instant::now() + BEHIND));
+        untold.settled(FileId(10));
+        open(11);
+        assert!(!is_woken(&untold), "he looks before that is due");
+        tokio::time::advance(BEHIND).await;
+        let (due, looks_at) = untold.take_due();
+        assert!(due.len() == 1 && due[0].0 == FileId(11));
+        assert_eq!(looks_at, Some(Instant::now() + PAUSE));
+        open(12);
+        assert!(is_woken(&untold), "it is due before he looks");
+        untold.take_due();
+        [11, 12].iter().for_each(|&one| untold.settled(FileId(one)));
+        tokio::time::advance(BEHIND).await;
+        assert_eq!(untold.take_due(), (vec![], None));
+        open(13);
+        assert!(is_woken(&untold));
     }
 }
