@@ -53,8 +53,10 @@ pub const FAR_FROM: Duration = Duration::from_millis(2);
 const FILL: u32 = Fill::LENGTH_MAX;
 /// A way that takes more round trips for it is narrow: readers need all that it carries.
 const FILL_TRIPS: u32 = 8;
-/// What a connection carries in its first round trip, about.
-const FILL_FIRST: u32 = 16 << 10;
+/// What a connection carries in its first round trip: ten segments (RFC 6928), and what seals it.
+const FILL_FIRST: u32 = 12 << 10;
+/// Steps that are taken again because they took longer: other answers came beside them.
+const FILL_AGAIN: u32 = 3;
 const FILL_PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct Ways {
@@ -194,23 +196,25 @@ impl Ways {
     }
 
     /// The same for the one connection to a far MDS: by and by, for answers that somebody waits for
-    /// come between. Where the way is narrow it ends with what took longer than its round trip.
+    /// come between. Where the way is narrow it ends soon: steps take longer than their round trip.
     pub async fn fill_by_and_by(&self) {
         let Some(way) = self.ways.first().filter(|_| self.is_far()) else { return };
         if way.is_filled.swap(true, Ordering::Relaxed) {
             return;
         }
-        let mut length = FILL_FIRST;
+        let (mut length, mut again) = (FILL_FIRST, FILL_AGAIN);
         while length <= FILL {
             let begun = Instant::now();
             if let Err(error) = way.fill(length).await {
                 tracing::debug!(%error, "connection is not filled");
                 return;
             }
-            if begun.elapsed() > self.round_trip().unwrap_or_default() * 2 {
-                return;
+            let is_quick = begun.elapsed() <= self.round_trip().unwrap_or_default() * 2;
+            match (is_quick, again) {
+                (true, _) => length *= 2,
+                (false, 0) => return,
+                (false, _) => again -= 1,
             }
-            length *= 2;
         }
     }
 

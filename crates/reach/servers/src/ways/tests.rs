@@ -189,8 +189,9 @@ async fn the_one_connection_of_an_mds_is_filled_by_and_by() {
         assert!(lines[1..].iter().all(|line| line.filled.load(Ordering::Relaxed) == 0));
         lines[0].filled.load(Ordering::Relaxed)
     };
-    assert_eq!(filled(FAR_FROM, Some(FAR_FROM)).await, 5, "16, 32, … 256 KiB");
-    assert_eq!(filled(FAR_FROM, Some(FAR_FROM * 3)).await, 1, "the way is narrow");
+    assert_eq!(filled(FAR_FROM, Some(FAR_FROM)).await, 5, "12, 24, … 192 KiB");
+    let steps = 1 + FILL_AGAIN as usize;
+    assert_eq!(filled(FAR_FROM, Some(FAR_FROM * 3)).await, steps, "the way is narrow");
     assert_eq!(filled(FAR_FROM, None).await, 1, "it does not know how");
     assert_eq!(filled(FAR_FROM / 2, Some(FAR_FROM)).await, 0, "it is near");
 }
