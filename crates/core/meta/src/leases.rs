@@ -21,12 +21,13 @@
 //! simply not granted.
 
 mod suspended;
+mod sweep;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tieline_sessions::{Grace, Suspended};
+use tieline_sessions::{Grace, Suspended, Sweep};
 use tieline_telemetry::metrics::METRICS;
 use tieline_types::{FileId, SessionId, Version};
 use tokio::sync::Notify;
@@ -49,12 +50,8 @@ const LATELY: Duration = Duration::from_secs(60);
 const LATELY_MAX: usize = 4096;
 /// Who changed something so lately in a unit that he holds alone is at work there.
 const AT_WORK: Duration = Duration::from_secs(3);
-/// Who changes directories of others that soon after each other goes on with it.
-const SWEEP_PAUSE: Duration = Duration::from_secs(3);
-/// Directories more that are taken back with one for whoever does, twice as many each time.
-const SWEPT_MAX: usize = 64;
-/// So many of what he holds are looked at for them.
-const SWEPT_AMONG: usize = 1024;
+/// Who changed nothing for so long in a unit that he holds alone gives it up with another.
+const IDLE: Duration = Duration::from_secs(1);
 /// Directories that a session gives up with one at which another looks.
 const IDLE_MAX: usize = 1024;
 /// Stands for all units: held alone by sessions of before the start that may have changed anything.
@@ -101,9 +98,8 @@ struct Held {
     heard: Instant,
     /// Did not answer a recall in time: what it says later counts no more.
     is_barred: bool,
-    /// The unit that it changed last of those that others held, when, and how many others it had
-    /// come from, each soon after the one before.
-    swept: Option<(FileId, Instant, u32)>,
+    /// How it goes through units of others.
+    swept: Sweep,
 }
 
 /// A unit that a session holds alone.
@@ -113,6 +109,8 @@ struct Alone {
     told: Version,
     /// When it was given, or was last heard to change something there.
     changed: Instant,
+    /// It was heard to change something there since it was given.
+    is_touched: bool,
 }
 
 /// What somebody may hold of a unit.
@@ -325,7 +323,7 @@ impl LeaseTable {
         let before = held.exclusive.range(before).rev().take(IDLE_MAX);
         let near = before.chain(held.exclusive.range(after).take(IDLE_MAX));
         let is_idle = |(unit, alone): &(&FileId, &Alone)| {
-            **unit != EVERYTHING && alone.changed.elapsed() >= AT_WORK
+            **unit != EVERYTHING && alone.changed.elapsed() >= IDLE
         };
         let mut idle: Vec<_> = near.filter(is_idle).map(|(&unit, _)| unit).collect();
         idle.sort_by_key(|unit| unit.0.abs_diff(holder.unit.0));
@@ -479,7 +477,7 @@ impl LeaseTable {
 impl Held {
     fn new() -> Self {
         let (units, outside, exclusive, lately) = Default::default();
-        let (heard, is_barred, swept) = (Instant::now(), false, None);
+        let (heard, is_barred, swept) = (Instant::now(), false, Sweep::default());
         Self { units, outside, exclusive, lately, heard, is_barred, swept }
     }
 
@@ -491,8 +489,9 @@ impl Held {
 impl Inner {
     fn hold_alone(&mut self, session: SessionId, unit: FileId, told: Version) {
         let Some(held) = self.sessions.get_mut(&session) else { return };
-        let before = held.exclusive.get(&unit).map_or(Version(0), |before| before.told);
-        held.exclusive.insert(unit, Alone { told: told.max(before), changed: Instant::now() });
+        let new = Alone { told, changed: Instant::now(), is_touched: false };
+        let alone = held.exclusive.entry(unit).or_insert(new);
+        (alone.told, alone.changed) = (alone.told.max(told), new.changed);
         held.outside.remove(&unit);
         if held.units.insert(unit) {
             self.total += 1;
@@ -539,45 +538,6 @@ impl Inner {
         let is_only = self.holders.get(&unit).is_some_and(|by| by.iter().eq([&session]));
         let is_outside = self.sessions.get(&session).is_some_and(|held| held.is_outside(unit));
         is_only && !is_outside && !is_wanted && self.is_quiet(unit, Some(session))
-    }
-
-    /// A session changes a unit that others hold. Which others will it come to? As many as it came
-    /// to lately, of those that it holds like them, the nearest in the order in which they were
-    /// made: trees are made as they are walked.
-    fn sweep(&mut self, session: SessionId, unit: FileId) -> Vec<FileId> {
-        let now = Instant::now();
-        let Some(held) = self.sessions.get_mut(&session) else { return vec![] };
-        let last = held.swept.filter(|(_, at, _)| now.duration_since(*at) < SWEEP_PAUSE);
-        // Who comes back to the same one shares it with somebody, and goes nowhere.
-        let moves = last.is_some_and(|(before, ..)| before != unit);
-        let times = last.map_or(0, |(.., times)| times + u32::from(moves));
-        held.swept = Some((unit, now, times));
-        if !moves || times < 2 {
-            return vec![];
-        }
-        let held = &self.sessions[&session];
-        let asked = self.holders.get(&unit);
-        // Who is not asked for this unit may be away.
-        let is_asked =
-            |other: &SessionId| *other == session || asked.is_some_and(|by| by.contains(other));
-        let is_swept = |unit: &FileId| {
-            let is_alone = |other: &SessionId| {
-                self.sessions.get(other).is_some_and(|held| held.exclusive.contains_key(unit))
-            };
-            let is_wanted = self.wanted.get(unit).is_some_and(|at| at.elapsed() < WANTED_KEPT);
-            let by = self.holders.get(unit).filter(|by| by.len() > 1);
-            let are_shared =
-                by.is_some_and(|by| by.iter().all(|other| is_asked(other) && !is_alone(other)));
-            *unit != EVERYTHING && are_shared && !is_wanted
-        };
-        let [before, after] = [
-            held.units.range(..unit).rev().take(SWEPT_AMONG).collect::<Vec<_>>(),
-            held.units.range(unit..).skip(1).take(SWEPT_AMONG).collect(),
-        ];
-        let mut near: Vec<_> = before.into_iter().chain(after).copied().filter(is_swept).collect();
-        near.sort_by_key(|other| other.0.abs_diff(unit.0));
-        near.truncate(SWEPT_MAX.min(1 << times.min(usize::BITS - 1)));
-        near
     }
 
     /// Does another session hold the unit alone?
@@ -725,7 +685,7 @@ impl Change {
             inner.note_change(unit, version);
             let held = inner.sessions.get_mut(&self.session);
             if let Some(alone) = held.and_then(|held| held.exclusive.get_mut(&unit)) {
-                alone.changed = Instant::now();
+                (alone.changed, alone.is_touched) = (Instant::now(), true);
             }
         }
     }

@@ -4,6 +4,7 @@
 //! * [`CallerTable`]: as whom it asks.
 //! * [`WalkTable`]: which ids it holds, since it was told of them.
 //! * [`WriterTable`]: which files it writes, so that it is asked before others look.
+//! * [`Sweep`]: how it goes through units that others hold.
 //! * [`Suspended`]: who let recalls run out, and is given no leases for a while.
 //! * [`Parties`]: how many sessions, and answers, whoever opened them has.
 //! * [`Grace`]: who was there before a start, and is not back yet.
@@ -18,6 +19,7 @@ mod holders;
 mod opens;
 mod parties;
 mod suspended;
+mod sweep;
 mod walks;
 mod writers;
 
@@ -27,5 +29,6 @@ pub use holders::Holders;
 pub use opens::OpenTable;
 pub use parties::{NoPlace, Parties, Party, Place};
 pub use suspended::Suspended;
+pub use sweep::Sweep;
 pub use walks::WalkTable;
 pub use writers::WriterTable;

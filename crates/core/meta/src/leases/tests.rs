@@ -208,3 +208,40 @@ async fn who_is_told_that_it_is_alone_after_it_was_asked_is_asked_again() {
     table.share(holder(A), Version(8));
     assert_eq!(table.alone(B, &units, false), []);
 }
+
+/// Who goes through directories of another is given more with each; who did nothing in them, less.
+#[tokio::test(start_paused = true)]
+async fn who_did_nothing_in_what_he_was_given_is_given_less() {
+    let table = table();
+    let all: Vec<FileId> = (100..400).map(FileId).collect();
+    for session in [A, B] {
+        assert_eq!(table.grant_inside(session, &all, Version(1)).len(), all.len());
+    }
+    let mut version = 1;
+    // A changes something in a unit. Which others is it given to hold alone?
+    let mut changes = |unit: u64| {
+        version += 1;
+        let mut change = table.change(A);
+        if let [first, ..] = change.cover([FileId(unit)])[..] {
+            change.sweep(first.unit);
+        }
+        let given = [change.swept(), &[FileId(unit)]].concat();
+        for &unit in &given {
+            table.taken_back(Holder { session: B, unit });
+        }
+        change.committed(Version(version));
+        change.grant_inside(&given, Version(version));
+        change.grant_alone(&given, Version(version));
+        given.len() - 1
+    };
+    let is_held = |unit: u64| table.held_alone(A, FileId(unit));
+    // From the middle: the nearest are on both sides.
+    assert_eq!([changes(200), changes(210), changes(220)], [0, 0, 4]);
+    for near in [218, 219, 221, 222] {
+        assert!(is_held(near));
+        changes(near);
+    }
+    assert_eq!(changes(230), 8);
+    // It does nothing there.
+    assert_eq!([250, 270, 290].map(&mut changes), [16, 4, 0]);
+}

@@ -92,11 +92,10 @@ impl Mdt {
             let read = self.read_undisturbed(asker, grant, request).await?;
             // In this order: see the module.
             // Who acts for another asks for each: those for many say nothing of their end.
-            let serial = self.serial_of_readable(&read.readable);
-            let serial = serial.filter(|_| asker.delegation.is_none());
+            let may_sign = asker.delegation.is_none();
+            let serial = self.serial_of_readable(&read.readable).filter(|_| may_sign);
             let units = self.leases.grant(asker.session, &read.entitled, read.as_of);
-            let (said, resting) = &read.resting;
-            if !self.are_begun(asker.session, *said, resting) {
+            if !self.are_begun(asker.session, read.resting.0, &read.resting.1) {
                 return Ok((read, units, serial));
             }
         }

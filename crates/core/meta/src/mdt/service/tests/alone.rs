@@ -197,10 +197,7 @@ async fn whoever_changes_one_directory_of_others_after_the_other_gets_more_each_
     let mut alone = std::collections::BTreeSet::new();
     let mut asked = 0;
     for (index, &directory) in directories.iter().enumerate() {
-        if alone.contains(&directory) {
-            continue;
-        }
-        asked += 1;
+        asked += usize::from(!alone.contains(&directory));
         assert!(index > 20 || house.clients.recalled(third.session).is_empty());
         let told = client.call(unlink(directory, "x")).await.unwrap();
         let given = told.lease.exclusive.unwrap_or_default();
