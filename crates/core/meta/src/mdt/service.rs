@@ -215,9 +215,12 @@ impl Mdt {
                     None => self.leases.grant(asker.session, &entitled, as_of),
                 };
                 // Also where nothing is granted: what the reader holds by another answer is not
-                // to cover what he is told here.
+                // to cover what he is told here. Where others begin all the time it ends.
                 if self.are_begun(asker.session, said, &resting) {
-                    continue;
+                    if attempt < ATTEMPTS / 2 {
+                        continue;
+                    }
+                    lease.units.clear();
                 }
             }
             committed.durable.await?;

@@ -62,8 +62,23 @@ impl Mdt {
         request: &Request,
         holder: Option<Holder>,
     ) -> Result<Vec<u8>> {
-        let (read, units, serial) = self.read_and_granted(asker, grant, request).await?;
-        let Read { page, readable, as_of, .. } = read;
+        let mut left = ATTEMPTS;
+        let (Read { page, readable, as_of, .. }, units, serial) = loop {
+            left -= 1;
+            let read = self.read_undisturbed(asker, grant, request).await?;
+            // In this order: see the module.
+            // Who acts for another asks for each: those for many say nothing of their end.
+            let may_sign = asker.delegation.is_none();
+            let serial = self.serial_of_readable(&read.readable).filter(|_| may_sign);
+            let units = self.leases.grant(asker.session, &read.entitled, read.as_of);
+            // What somebody has begun to write meanwhile is told anew; where others begin all the
+            // time, what the answer tells is good for once.
+            match self.are_begun(asker.session, read.resting.0, &read.resting.1) {
+                false => break (read, units, serial),
+                true if left == 0 => break (read, vec![], serial),
+                true => {}
+            }
+        };
         let capabilities = serial.and_then(|serial| {
             let holder = holder.or_else(|| self.sessions.holder(asker.session))?;
             let granted: BTreeSet<FileId> = units.iter().copied().collect();
@@ -79,28 +94,6 @@ impl Mdt {
             }
             _ => tieline_wire::encode(&ReadTreeReply { lease, page, capabilities, has_limits }),
         })
-    }
-
-    /// Reads until nobody has begun to write what is told, and grants it.
-    async fn read_and_granted(
-        &self,
-        asker: &Asker,
-        grant: Grant,
-        request: &Request,
-    ) -> Result<(Read, Vec<FileId>, Option<Serial>)> {
-        for _ in 0..ATTEMPTS {
-            let read = self.read_undisturbed(asker, grant, request).await?;
-            // In this order: see the module.
-            // Who acts for another asks for each: those for many say nothing of their end.
-            let may_sign = asker.delegation.is_none();
-            let serial = self.serial_of_readable(&read.readable).filter(|_| may_sign);
-            let units = self.leases.grant(asker.session, &read.entitled, read.as_of);
-            if !self.are_begun(asker.session, read.resting.0, &read.resting.1) {
-                return Ok((read, units, serial));
-            }
-        }
-        METRICS.conflicts.inc();
-        Err(Error::Contended { attempts: ATTEMPTS })
     }
 
     /// Reads until nobody is left who must say first what he did.
