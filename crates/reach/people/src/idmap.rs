@@ -8,7 +8,7 @@
 
 use crate::judges::table_of;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tables::Tables;
@@ -87,8 +87,6 @@ pub struct Idmap {
     tables: RwLock<Arc<Tables>>,
     /// Of the identities that were heard of last; 0 before.
     version: AtomicU64,
-    /// It is looked for newer ones.
-    is_followed: AtomicBool,
     /// Somebody is missed.
     missed: Notify,
     /// A look for news is over.
@@ -115,7 +113,6 @@ impl Idmap {
         Self {
             tables: RwLock::new(Arc::new(tables)),
             version: AtomicU64::new(0),
-            is_followed: AtomicBool::new(false),
             missed: Notify::new(),
             looked: watch::Sender::new(()),
             due: Mutex::new(Instant::now()),
@@ -160,7 +157,6 @@ impl Idmap {
         mut have: Option<u64>,
     ) {
         self.version.store(have.unwrap_or(0), Ordering::Relaxed);
-        self.is_followed.store(true, Ordering::Relaxed);
         let (idmap, servers) = (Arc::downgrade(&self), Arc::downgrade(servers));
         tokio::spawn(async move {
             for look in 1_u32.. {
@@ -214,11 +210,6 @@ impl Idmap {
             *due = now.max(*due) + LOOK_PAUSE;
         }
         is_due
-    }
-
-    /// Does [`Idmap::version`] follow what the servers know?
-    pub fn is_followed(&self) -> bool {
-        self.is_followed.load(Ordering::Relaxed)
     }
 
     /// Changes whenever identities did: who somebody is may be another then.

@@ -176,8 +176,9 @@ impl Users {
             Rule::User => Caller::stranger(),
             Rule::Machine | Rule::Word => self.idmap.caller(stated.clone()),
         };
-        let good_for = if self.idmap.is_followed() { BELIEVED } else { BELIEVED_BLINDLY };
-        self.word.told(&stated, (good_for, self.idmap.version())).await
+        let identities = self.idmap.version();
+        let good_for = if identities == 0 { BELIEVED_BLINDLY } else { BELIEVED };
+        self.word.told(&stated, (good_for, identities)).await
     }
 
     /// Whoever could not show anything. Where that is a denial, it is told what was missing.
