@@ -34,10 +34,10 @@ use tieline_world::World;
 use tokio::time::Instant;
 
 const KNOWN_MAX: usize = 4096;
-/// How long it is believed what servers take somebody for who shows nothing, while map and
-/// identities are the same; and where no identities are followed here.
-const BELIEVED: Duration = Duration::from_secs(60);
-const BELIEVED_BLINDLY: Duration = Duration::from_secs(5);
+/// How long it is believed what servers take somebody for who shows nothing.
+const BELIEVED: Duration = Duration::from_secs(5);
+/// How long it is believed whether users must show tickets.
+const RULES_BELIEVED: Duration = Duration::from_secs(60);
 /// A ticket is shown again so long before servers take it for over.
 const MARGIN: Duration = Duration::from_secs(2);
 /// A KDC that did not answer is not waited for again so soon: a program that looks at ten files
@@ -140,10 +140,9 @@ impl Users {
                 .as_deref()
                 .is_some_and(|principal| trust_of(principal, security).is_none())
         };
-        let as_told = (BELIEVED, self.idmap.version());
         let rule = match security {
             None => Rule::Word,
-            Some(_) => match self.word.told(&Caller::root(), as_told).await {
+            Some(_) => match self.word.told(&Caller::root(), RULES_BELIEVED).await {
                 Ok(told) if told.is_believed => Rule::Word,
                 Ok(told) if is_users(&told) => Rule::User,
                 Ok(_) => Rule::Machine,
@@ -171,14 +170,12 @@ impl Users {
 
     /// What servers say of him.
     async fn told(&self, stated: &Caller, rule: Rule) -> Result<ProveReply, Unknown> {
+        if rule == Rule::User {
+            return self.word.told(&Caller::stranger(), BELIEVED).await;
+        }
         // Some machines are believed about their users, who have identities, too.
-        let stated = match rule {
-            Rule::User => Caller::stranger(),
-            Rule::Machine | Rule::Word => self.idmap.caller(stated.clone()),
-        };
-        let identities = self.idmap.version();
-        let good_for = if identities == 0 { BELIEVED_BLINDLY } else { BELIEVED };
-        self.word.told(&stated, (good_for, identities)).await
+        let stated = self.idmap.caller(stated.clone());
+        self.word.told(&stated, BELIEVED).await
     }
 
     /// Whoever could not show anything. Where that is a denial, it is told what was missing.

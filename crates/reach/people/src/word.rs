@@ -1,8 +1,7 @@
 //! What servers make of this machine's word: whether its users are who it says, and whom they take
 //! somebody for who shows nothing.
 //!
-//! An answer is asked for again when it is old, and when the federation map or the identities
-//! changed, which is what servers judge by. The first that
+//! An answer is asked for again when it is old, and when the federation map changed. The first that
 //! finds it old waits a moment for the new one; else, and while no server answers, the last one
 //! counts. With it only what is known here is told: all else goes to a server, which judges anew.
 //! The question stays under way meanwhile, so that the first contact brings its answer.
@@ -51,11 +50,9 @@ struct State {
 struct Answer {
     told: Told,
     at: Instant,
-    basis: Basis,
+    /// Of the map that was known then.
+    version: Version,
 }
-
-/// The map, and the identities, that were known when it was asked for.
-type Basis = (Version, u64);
 
 impl Word {
     pub fn new(judges: Arc<dyn Judges>, map: MapCell) -> Arc<Self> {
@@ -72,23 +69,19 @@ impl Word {
         let (caller, scope, answer) = (root, None, None);
         let told = ProveReply { caller, principal, how, seconds, is_believed, scope, answer };
         let told = Ok(told);
-        let answer = Answer { told, at: Instant::now(), basis: (Version(0), 0) };
+        let answer = Answer { told, at: Instant::now(), version: Version(0) };
         self.lock().answers.insert(key, answer);
     }
 
     /// Whom servers take a caller for who shows nothing, as they said at most `good_for` ago if
-    /// they can be asked, and knowing these `identities`.
-    pub async fn told(
-        self: &Arc<Self>,
-        stated: &Caller,
-        (good_for, identities): (Duration, u64),
-    ) -> Told {
+    /// they can be asked.
+    pub async fn told(self: &Arc<Self>, stated: &Caller, good_for: Duration) -> Told {
         let key = said_by(stated);
-        let basis = (self.map.current().map.version, identities);
+        let version = self.map.current().map.version;
         let Some(last) = self.lock().answers.get(&key).cloned() else {
-            return self.ask(&key, basis).await;
+            return self.ask(&key).await;
         };
-        if last.basis == basis && last.at.elapsed() < good_for {
+        if last.version == version && last.at.elapsed() < good_for {
             return last.told;
         }
         if !self.lock().asking.insert(key.clone()) {
@@ -96,11 +89,11 @@ impl Word {
         }
         let word = self.clone();
         let asking = tokio::spawn(async move {
-            let told = word.ask(&key, basis).await;
+            let told = word.ask(&key).await;
             word.lock().asking.remove(&key);
             told
         });
-        if self.judges.is_away() && last.basis == basis {
+        if self.judges.is_away() && last.version == version {
             return last.told;
         }
         match timeout(PATIENCE, asking).await {
@@ -109,8 +102,9 @@ impl Word {
         }
     }
 
-    async fn ask(&self, stated: &Stated, basis: Basis) -> Told {
+    async fn ask(&self, stated: &Stated) -> Told {
         let (uid, gid, groups, proof) = stated.clone();
+        let version = self.map.current().map.version;
         let caller = Caller { uid, gid, groups, proof };
         let told = self.judges.taken(&caller).await.inspect_err(|unknown| {
             let error = &unknown.why;
@@ -121,7 +115,7 @@ impl Word {
             if state.answers.len() >= KNOWN_MAX {
                 state.answers.clear();
             }
-            let answer = Answer { told: told.clone(), at: Instant::now(), basis };
+            let answer = Answer { told: told.clone(), at: Instant::now(), version };
             state.answers.insert(stated.clone(), answer);
         }
         told
@@ -151,11 +145,7 @@ mod tests {
     }
 
     async fn uid(word: &Arc<Word>) -> Result<u32, ErrorKind> {
-        uid_as_of(word, 1).await
-    }
-
-    async fn uid_as_of(word: &Arc<Word>, identities: u64) -> Result<u32, ErrorKind> {
-        let told = word.told(&said(1501), (GOOD_FOR, identities)).await;
+        let told = word.told(&said(1501), GOOD_FOR).await;
         told.map(|told| told.caller.uid.0).map_err(|unknown| unknown.kind)
     }
 
@@ -173,9 +163,6 @@ mod tests {
         fake.take(1501, taken(8));
         assert!(cell.offer(fake.sign(&map(2))).unwrap());
         assert_eq!((uid(&word).await, fake.asked()), (Ok(8), 3));
-        fake.take(1501, taken(9));
-        assert_eq!(uid(&word).await, Ok(8));
-        assert_eq!((uid_as_of(&word, 2).await, fake.asked()), (Ok(9), 4), "he may be another");
     }
 
     #[tokio::test(start_paused = true)]
